@@ -1,0 +1,52 @@
+"""Which keys every store can hold: the rules that S3 and POSIX file systems have in common."""
+
+from gradientmail.mailbox.errors import InvalidKey
+
+MAX_KEY_BYTES = 900
+"""S3 allows 1,024 bytes with the prefix of the run; the rest is left to that prefix."""
+
+MAX_SEGMENT_BYTES = 200
+"""A file name may have 255 bytes; the rest is left to temporary names."""
+
+
+def problem(key: str) -> str | None:
+    """Return what is wrong with a key, or None."""
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    if not key:
+        return "it is empty"
+    if size > MAX_KEY_BYTES:
+        return f"it has {size} bytes, at most {MAX_KEY_BYTES} are allowed"
+    if any(ord(character) < 32 or ord(character) == 127 for character in key):
+        return "it has a control character"
+    return next(filter(None, map(_segment_problem, key.split("/"))), None)
+
+
+def _segment_problem(segment: str) -> str | None:
+    if segment == "":
+        return "it starts or ends with '/' or has '//'"
+    if segment in (".", ".."):
+        return f"it has a segment {segment!r}"
+    if segment.startswith(".tmp-"):
+        return "a segment starts with '.tmp-', which the file store keeps for itself"
+    if len(segment.encode()) > MAX_SEGMENT_BYTES:
+        return f"a segment has over {MAX_SEGMENT_BYTES} bytes"
+    return None
+
+
+def check_key(key: str) -> str:
+    """Return the key. Raises InvalidKey, naming the key and what is wrong with it."""
+    if what := problem(key):
+        raise InvalidKey(f"mailbox key {key!r} cannot be used: {what}")
+    return key
+
+
+def claimable(identifier: str) -> str:
+    """Return the key of the claim on a unit. Raises InvalidKey, naming the identifier."""
+    if "/" in identifier:
+        raise InvalidKey(f"unit identifier {identifier!r} cannot be used: it has a '/'")
+    if what := problem(f"units/{identifier}"):
+        raise InvalidKey(f"unit identifier {identifier!r} cannot be used: {what}")
+    return f"units/{identifier}"

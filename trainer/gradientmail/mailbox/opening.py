@@ -1,0 +1,55 @@
+"""From a URL to a mailbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from gradientmail.mailbox.base import Store
+
+
+@dataclass(frozen=True)
+class S3Options:
+    """How to reach an S3 store. What is None comes from the boto3 chain (environment, profile, pod's role)."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    checksums: Literal["when_supported", "when_required"] = "when_supported"
+    """`when_required` suits stores that reject the checksums newer clients send."""
+    addressing_style: Literal["auto", "path", "virtual"] = "auto"
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 20.0
+    attempts: int = 4
+    """Attempts of one request, with jittered back-off, before MailboxUnavailable."""
+    connections: int = 16
+
+
+def open_mailbox(url: str, *, s3: S3Options | None = None) -> Store:
+    """Open the mailbox at `s3://bucket/prefix`, `file:///path` or `memory:NAME`. Makes no request.
+
+    `memory:NAME` is one mailbox per process and name. Raises ValueError for any other URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        return _open_s3(url, s3 or S3Options())
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.strip("/"):
+        from gradientmail.mailbox.file import FileStore
+
+        return FileStore(unquote(parts.path))
+    if parts.scheme == "memory":
+        from gradientmail.mailbox.memory import named
+
+        return named(parts.path)
+    raise ValueError(
+        f"mailbox URL {url!r} is not understood: use s3://BUCKET/PREFIX, file:///FOLDER or memory:"
+    )
+
+
+def _open_s3(url: str, options: S3Options) -> Store:
+    from gradientmail.mailbox.s3 import S3Store
+
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise ValueError(f"mailbox URL {url!r} names no bucket: use s3://BUCKET/PREFIX")
+    return S3Store(bucket, prefix.strip("/"), options)
