@@ -1,0 +1,1 @@
+"""Patterns of asynchronous training over a mailbox."""

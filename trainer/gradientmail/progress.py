@@ -1,0 +1,91 @@
+"""What a node says of itself: in its heartbeats, its termination message and its JSON log.
+
+One record, so that the local screen, the status of a run, the report and the controller all
+read the same fields.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+Phase = Literal["starting", "training", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProgress:
+    """One node's progress at `time` (seconds since the epoch, on the node's own clock)."""
+
+    learner: str
+    node: str
+    time: float = 0.0
+    phase: Phase = "starting"
+    claimed: int = 0
+    """Units this learner owns."""
+    consumed: int = 0
+    """Units it has trained to their last batch."""
+    conflicts: int = 0
+    """Claims lost to another node."""
+    batches: int = 0
+    """Batches trained."""
+    samples: int = 0
+    """Tokens trained (the samples passed to session.step)."""
+    step: int | None = None
+    """Dataset step of the last batch."""
+    loss: float | None = None
+    """Training loss of the last logged step."""
+    held_out_loss: float | None = None
+    """Latest loss on held-out data."""
+    buffered: int = 0
+    """Batches loaded and not yet taken."""
+    wait_seconds: float = 0.0
+    """Time the loop has waited for data."""
+    train_seconds: float = 0.0
+    """Time the loop has spent on batches."""
+    message: str = ""
+    """Why it stopped or failed, one sentence."""
+
+    def to_json(self) -> str:
+        """Return the record on one line."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> NodeProgress:
+        """Read a record; fields of a newer version are ignored. Raises ValueError if it is not one."""
+        value = json.loads(text)
+        if not isinstance(value, dict) or "learner" not in value or "node" not in value:
+            raise ValueError(f"not a progress record: {str(value)[:80]!r}")
+        return cls(**_known(cls, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The object `consumed/{identifier}`: who trained a unit, and when on that node's clock."""
+
+    learner: str
+    batches: int
+    """Batches of the unit that were trained."""
+    claimed: float
+    """When the claim was confirmed, seconds since the epoch."""
+    started: float
+    """When the loop took the unit's first batch."""
+    finished: float
+    """When the loop was done with its last."""
+
+    def to_json(self) -> str:
+        """Return the record on one line."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Receipt:
+        """Read a record; fields of a newer version are ignored. Raises ValueError if it is not one."""
+        value = json.loads(text)
+        if not isinstance(value, dict) or any(field.name not in value for field in fields(cls)):
+            raise ValueError(f"not a receipt: {str(value)[:80]!r}")
+        return cls(**_known(cls, value))
+
+
+def _known(cls: type[Any], value: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(cls)}
+    return {name: item for name, item in value.items() if name in names}
