@@ -1,0 +1,3 @@
+module gradientmail.io/hack/cluster/pause
+
+go 1.24.0

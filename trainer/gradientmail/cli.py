@@ -1,0 +1,56 @@
+"""The command line: each command lives in gradientmail.commands, errors become one sentence and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import sys
+from collections.abc import Callable
+
+import typer
+
+from gradientmail.exits import Exit, UserError
+from gradientmail.mailbox import MailboxMisconfigured, MailboxUnavailable
+
+COMMANDS = ("local", "plan", "data", "doctor", "status", "report", "train")
+
+
+def application() -> typer.Typer:
+    """Return the command line with every command; each module has a function `register(app)`."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        help="Train one model on unequal GPUs that share nothing but an object store.",
+    )
+    for name in COMMANDS:
+        register: Callable[[typer.Typer], None] = importlib.import_module(f"gradientmail.commands.{name}").register
+        register(app)
+    return app
+
+
+def explained(error: BaseException) -> tuple[str, Exit] | None:
+    """Return the sentence and exit code of an error that a user can act on, or None for a fault of the program."""
+    match error:
+        case UserError():
+            return str(error), error.exit
+        case MailboxUnavailable():
+            return str(error), Exit.STORE
+        case MailboxMisconfigured():
+            return str(error), Exit.CONFIGURATION
+        case OSError(errno=errno.ENOSPC):
+            return f"no space is left on the disk of {error.filename or 'this machine'}: free some and try again", Exit.STORE
+        case _:
+            return None
+
+
+def main() -> None:
+    """Run the command line and leave with one of the codes of `Exit`."""
+    try:
+        application()()
+    except Exception as error:
+        told = explained(error)
+        if told is None:
+            raise
+        print(f"gradientmail: {told[0]}", file=sys.stderr)
+        sys.exit(told[1])
