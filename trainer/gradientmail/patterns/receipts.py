@@ -1,0 +1,71 @@
+"""Writes receipts of consumed units off the training thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from gradientmail.layout import receipt_key
+from gradientmail.mailbox import Mailbox, MailboxError
+from gradientmail.patterns.retrying import Patience, Stopped
+from gradientmail.progress import Receipt
+
+logger = logging.getLogger(__name__)
+
+
+class ReceiptWriter:
+    """A thread that creates `consumed/{identifier}` for each unit handed to it.
+
+    While the store is unavailable receipts wait in memory. After `close`, the thread has
+    `flush_seconds` for what is due; what it could not write is logged and counted as `pending`.
+    A unit that has a receipt already keeps it.
+    """
+
+    def __init__(self, mailbox: Mailbox, *, flush_seconds: float, written: Callable[[str], None]) -> None:
+        self._mailbox = mailbox
+        self._written = written
+        self._due: queue.SimpleQueue[tuple[str, Receipt] | None] = queue.SimpleQueue()
+        self._late = threading.Event()
+        self._flush_seconds = flush_seconds
+        self._patience = Patience(float("inf"), self._late.wait)
+        self._thread = threading.Thread(target=self._run, name="shared-queue-receipts", daemon=True)
+        self.requests = 0
+        self.pending = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def add(self, identifier: str, receipt: Receipt) -> None:
+        """Hand over a receipt; never blocks."""
+        self.pending += 1
+        self._due.put((identifier, receipt))
+
+    def close(self) -> None:
+        """Block until everything is written, or for `flush_seconds` if the store does not answer."""
+        self._due.put(None)
+        self._thread.join(self._flush_seconds)
+        self._late.set()
+        self._thread.join()
+        if self.pending:
+            logger.warning("%d receipts could not be written: these units will be counted as lost", self.pending)
+
+    def _run(self) -> None:
+        while (due := self._due.get()) is not None:
+            try:
+                self._write(*due)
+            except Stopped:
+                return
+            except MailboxError as error:
+                logger.warning("the receipt of unit %s could not be written: %s", due[0], error)
+
+    def _write(self, identifier: str, receipt: Receipt) -> None:
+        self._patience.call(lambda: self._put(identifier, receipt))
+        self.pending -= 1
+        self._written(identifier)
+
+    def _put(self, identifier: str, receipt: Receipt) -> None:
+        self.requests += 1
+        self._mailbox.put_if_absent(receipt_key(identifier), receipt.to_json().encode())
