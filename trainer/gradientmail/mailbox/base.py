@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gradientmail.mailbox.errors import MailboxUnavailable
-from gradientmail.mailbox.keys import check_key
+from gradientmail.mailbox.keys import check_bound, check_key
 
 Operation = Literal["put_if_absent", "get", "list", "delete"]
 Outcome = Literal["ok", "exists", "missing", "unavailable", "error"]
@@ -68,11 +69,17 @@ Observer = Callable[[Request], None]
 
 
 class Page(NamedTuple):
-    """One page of a listing."""
+    """One page of a listing, possibly without keys."""
 
     keys: list[str]
-    last: bool
-    """Whether no key follows."""
+    resume: str | None
+    """After which key the next page starts; None if nothing follows."""
+
+    @classmethod
+    def of(cls, keys: list[str], limit: int) -> Page:
+        """Return the page of the first `limit` keys; one key more than that shows that another page follows."""
+        page = keys[:limit]
+        return cls(page, page[-1] if len(keys) > limit else None)
 
 
 class Store(ABC):
@@ -88,32 +95,43 @@ class Store(ABC):
     def __init__(self, *, observe: Observer | None = None) -> None:
         self.observe = observe
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the observer behind: it counts for the process that set it."""
+        return {**self.__dict__, "observe": None}
+
+    def store_time(self) -> float | None:
+        """Return the store's own clock in seconds since 1970, or None if it has no clock but this machine's."""
+        return None
+
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """See Mailbox."""
         check_key(key)
-        return self._measured("put_if_absent", lambda: self._create(key, data), _created)
+        # A caller may go on to change a bytearray or the memory behind a view.
+        kept = bytes(data)
+        return self._measured("put_if_absent", partial(self._create, key, kept), _created)
 
     def get(self, key: str) -> bytes | None:
         """See Mailbox."""
         check_key(key)
-        return self._measured("get", lambda: self._read(key), _found)
+        return self._measured("get", partial(self._read, key), _found)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[str]:
-        """See Mailbox."""
+        """See Mailbox. Raises InvalidKey for text that is not valid Unicode."""
+        check_bound(prefix)
+        check_bound(after)
         while True:
-            start = after
-            page = self._measured("list", lambda: self._page(prefix, start), _ok, _listed)
+            page = self._measured("list", partial(self._page, prefix, after), _ok, _listed)
             yield from page.keys
-            if page.last:
+            if page.resume is None:
                 return
-            after = page.keys[-1]
+            after = page.resume
 
     def delete(self, keys: Iterable[str]) -> None:
         """See Mailbox."""
         chosen = [check_key(key) for key in keys]
         for first in range(0, len(chosen), self.page_keys):
             part = chosen[first : first + self.page_keys]
-            self._measured("delete", lambda: self._remove(part), _ok, lambda _: len(part))
+            self._measured("delete", partial(self._remove, part), _ok, partial(_named, part))
 
     @abstractmethod
     def _create(self, key: str, data: bytes) -> bool: ...
@@ -125,7 +143,7 @@ class Store(ABC):
     def _page(self, prefix: str, after: str) -> Page: ...
 
     @abstractmethod
-    def _remove(self, keys: list[str]) -> None: ...
+    def _remove(self, keys: Sequence[str]) -> None: ...
 
     def _measured(
         self,
@@ -161,6 +179,10 @@ def _found(result: bytes | None) -> Outcome:
 
 def _ok(_: object) -> Outcome:
     return "ok"
+
+
+def _named(keys: Sequence[str], _: None) -> int:
+    return len(keys)
 
 
 def _listed(page: Page) -> int:

@@ -27,10 +27,10 @@ def problem(key: str) -> str | None:
 def _segment_problem(segment: str) -> str | None:
     if segment == "":
         return "it starts or ends with '/' or has '//'"
-    if segment in (".", ".."):
-        return f"it has a segment {segment!r}"
     if segment.startswith(".tmp-"):
         return "a segment starts with '.tmp-', which the file store keeps for itself"
+    if segment.endswith((".", "~")):
+        return f"a segment ends with {segment[-1]!r}, which the file store keeps for itself"
     if len(segment.encode()) > MAX_SEGMENT_BYTES:
         return f"a segment has over {MAX_SEGMENT_BYTES} bytes"
     return None
@@ -41,6 +41,15 @@ def check_key(key: str) -> str:
     if what := problem(key):
         raise InvalidKey(f"mailbox key {key!r} cannot be used: {what}")
     return key
+
+
+def check_bound(text: str) -> str:
+    """Return a listing's prefix or bound: any text that has UTF-8 bytes. Raises InvalidKey."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidKey(f"{text!r} cannot bound a listing: it is not valid Unicode") from None
+    return text
 
 
 def claimable(identifier: str) -> str:

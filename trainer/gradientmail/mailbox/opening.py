@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from gradientmail.mailbox.base import Store
+
+FORMS = "s3://BUCKET/PREFIX, file:///FOLDER or memory:NAME"
 
 
 @dataclass(frozen=True)
@@ -30,26 +32,34 @@ def open_mailbox(url: str, *, s3: S3Options | None = None) -> Store:
 
     `memory:NAME` is one mailbox per process and name. Raises ValueError for any other URL.
     """
-    parts = urlsplit(url)
-    if parts.scheme == "s3":
+    scheme = url.partition(":")[0]
+    if scheme == "s3":
         return _open_s3(url, s3 or S3Options())
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.strip("/"):
-        from gradientmail.mailbox.file import FileStore
-
-        return FileStore(unquote(parts.path))
-    if parts.scheme == "memory":
+    if scheme == "file":
+        return _open_file(url)
+    if scheme == "memory":
         from gradientmail.mailbox.memory import named
 
-        return named(parts.path)
-    raise ValueError(
-        f"mailbox URL {url!r} is not understood: use s3://BUCKET/PREFIX, file:///FOLDER or memory:"
-    )
+        return named(url.removeprefix("memory:"))
+    raise ValueError(f"mailbox URL {url!r} is not understood: use {FORMS}")
+
+
+def _open_file(url: str) -> Store:
+    from gradientmail.mailbox.file import FileStore
+
+    rest = url.removeprefix("file:")
+    path = unquote(rest.removeprefix("//localhost").removeprefix("//"))
+    if not path.startswith("/") or not path.strip("/"):
+        raise ValueError(f"mailbox URL {url!r} names no folder: use file:///FOLDER, with the folder's whole path")
+    if "\0" in path:
+        raise ValueError(f"mailbox URL {url!r} names no folder: a path cannot hold the character NUL")
+    return FileStore(path)
 
 
 def _open_s3(url: str, options: S3Options) -> Store:
     from gradientmail.mailbox.s3 import S3Store
 
-    bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    if not bucket:
+    bucket, _, prefix = url.removeprefix("s3:").removeprefix("//").partition("/")
+    if not bucket or not url.startswith("s3://"):
         raise ValueError(f"mailbox URL {url!r} names no bucket: use s3://BUCKET/PREFIX")
     return S3Store(bucket, prefix.strip("/"), options)
