@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradientmail.simulation import Simulation, SimulatedNode, ideal_time, simulate
+from gradientmail.simulation import SimulatedNode, Simulation, ideal_time, simulate
 from gradientmail.units import Unit, first_lane, grid
 
 steps_counts = st.integers(1, 400)
