@@ -76,7 +76,9 @@ def kill(group: str = "") -> None:
             _kill_member(pid)
         return not pids
 
-    wait_until(emptied, f"processes in control group {ROOT}/{group} to end", timeout_seconds=KILL_SECONDS, every_seconds=0.05)
+    wait_until(
+        emptied, f"processes in control group {ROOT}/{group} to end", timeout_seconds=KILL_SECONDS, every_seconds=0.05
+    )
 
 
 def remove(group: str = "") -> None:
@@ -87,8 +89,9 @@ def remove(group: str = "") -> None:
 
 
 def leftovers() -> list[str]:
-    """Folders of the tool that exist, as sentences."""
-    return [f"control group {folder}" for folder in _folders("")]
+    """The tool's folders that exist, as phrases."""
+    tops = [hierarchy.mount / ROOT for hierarchy in hierarchies()]
+    return [f"control group {top}" for top in tops if top.exists()]
 
 
 def _folders(group: str) -> Iterator[Path]:

@@ -51,11 +51,10 @@ class Authority:
         (self._folder / f"{name}.extensions").write_text(extensions)
         self._make_key(name)
         request = run(["openssl", "req", "-new", "-key", self.key(name), "-subj", subject])
-        certificate = run(
-            ["openssl", "x509", "-req", "-CA", self.certificate("ca"), "-CAkey", self.key("ca"), "-CAcreateserial"]
-            + ["-days", VALID_DAYS, "-extfile", str(self._folder / f"{name}.extensions")],
-            stdin=request,
-        )
+        command: list[str | Path] = ["openssl", "x509", "-req", "-days", VALID_DAYS, "-CAcreateserial"]
+        command += ["-CA", self.certificate("ca"), "-CAkey", self.key("ca")]
+        command += ["-extfile", self._folder / f"{name}.extensions"]
+        certificate = run(command, stdin=request)
         self._publish(name, certificate)
 
     def kubeconfig(self, name: str, server: str) -> str:

@@ -74,9 +74,7 @@ class Supervisor:
             return None
         return known.pid if identify(known.pid) == known else None
 
-    def start(
-        self, name: str, command: Sequence[str], *, joins: Sequence[Path], environment: Mapping[str, str]
-    ) -> int:
+    def start(self, name: str, command: Sequence[str], *, joins: Sequence[Path], environment: Mapping[str, str]) -> int:
         """Start a program in a session of its own and return its process id; does nothing if it runs already."""
         pid = self.running(name)
         if pid is not None:

@@ -62,7 +62,9 @@ class Addresses:
         try:
             whole = ipaddress.IPv4Network(network)
         except ValueError as error:
-            raise ClusterError(f"--network {network!r} is not an IPv4 range ({error}); use one like 10.212.0.0/14.") from None
+            raise ClusterError(
+                f"--network {network!r} is not an IPv4 range ({error}); use one like 10.212.0.0/14."
+            ) from None
         if not whole.is_private or not 10 <= whole.prefixlen <= 18:
             raise ClusterError(f"--network {network} must be a private IPv4 range of /10 to /18, like 10.212.0.0/14.")
         nodes, services, pods, _ = whole.subnets(prefixlen_diff=2)

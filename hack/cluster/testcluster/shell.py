@@ -38,7 +38,9 @@ def run(
     except subprocess.TimeoutExpired:
         raise ClusterError(f"`{shlex.join(words)}` did not end within {timeout_seconds:g} s.") from None
     if done.returncode != 0:
-        raise ClusterError(f"`{shlex.join(words)}` failed ({done.returncode}): {_last_lines(done.stderr or done.stdout)}")
+        raise ClusterError(
+            f"`{shlex.join(words)}` failed ({done.returncode}): {_last_lines(done.stderr or done.stdout)}"
+        )
     return done.stdout
 
 
