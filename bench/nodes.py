@@ -1,0 +1,113 @@
+"""Real processes that train batches of known duration: nodes whose speed is exact, not the machine's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradientmail import Unit, open_mailbox
+from gradientmail.patterns.shared_queue import shared_queue
+from gradientmail.simulation import SimulatedNode
+
+START_SECONDS = 3.0
+"""Time for every process to be there before the common start."""
+
+STAGGER_SECONDS = 0.08
+"""Nodes start one after another, so that A wins ties, as on the page; more than its claims take in all."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one node did; times in seconds from the common start."""
+
+    name: str
+    units: int
+    batches: int
+    finished: float
+    waited: float
+
+
+class Pace:
+    """Makes each batch end when the node's speeds say, without adding up the overshoot of sleeping."""
+
+    def __init__(self, node: SimulatedNode, begin: float) -> None:
+        self._node = node
+        self._begin = begin
+        self._due = begin
+
+    def batch(self) -> None:
+        """Block until this batch would be done."""
+        now = time.perf_counter()
+        start = max(self._due, now) if now - self._due > 0.002 else self._due
+        done = self._node.trained(start - self._begin) + 1
+        self._due = self._begin + self._node.moment(done)
+        time.sleep(max(0.0, self._due - time.perf_counter()))
+
+
+def train_shared(
+    units: Mapping[str, Unit], nodes: list[SimulatedNode], *, prefetch: int = 8, claim_ahead: int | None = None
+) -> list[Trained]:
+    """Run the shared queue over a folder, a process per node."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = Path(folder).as_uri()
+        return _run(nodes, lambda index: (_shared, (url, units, prefetch, claim_ahead), index))
+
+
+def train_split(units: Mapping[str, Unit], nodes: list[SimulatedNode]) -> list[Trained]:
+    """Give each node its own lane from the start, and run that."""
+    return _run(nodes, lambda index: (_split, (units,), index))
+
+
+Job = tuple[Callable[..., tuple[int, int, float]], tuple[object, ...], int]
+
+
+def _run(nodes: list[SimulatedNode], job: Callable[[int], Job]) -> list[Trained]:
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    begin = time.perf_counter() + START_SECONDS
+    processes = [
+        context.Process(target=_node, args=(node, job(index), begin, results)) for index, node in enumerate(nodes)
+    ]
+    for process in processes:
+        process.start()
+    trained = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return sorted(trained, key=lambda node: node.name)
+
+
+def _node(node: SimulatedNode, job: Job, begin: float, results: multiprocessing.SimpleQueue[Trained]) -> None:
+    work, arguments, index = job
+    own = begin + index * STAGGER_SECONDS
+    time.sleep(max(0.0, own - time.perf_counter()))
+    units, batches, waited = work(Pace(node, own), index, *arguments)
+    results.put(Trained(node.name, units, batches, time.perf_counter() - begin, waited))
+
+
+def _load(unit: Unit) -> range:
+    return range(unit.first, unit.first + unit.count)
+
+
+def _shared(
+    pace: Pace, index: int, url: str, units: Mapping[str, Unit], prefetch: int, claim_ahead: int | None
+) -> tuple[int, int, float]:
+    queue = shared_queue(
+        units, mailbox=open_mailbox(url), learner_id=f"{index}", load=_load, prefetch=prefetch, claim_ahead=claim_ahead
+    )
+    with queue as batches:
+        for _ in batches:
+            pace.batch()
+    counts = queue.statistics
+    return counts.claimed, counts.batches, counts.wait_seconds
+
+
+def _split(pace: Pace, index: int, units: Mapping[str, Unit]) -> tuple[int, int, float]:
+    mine = [unit for unit in units.values() if unit.lane == index]
+    for unit in mine:
+        for _ in _load(unit):
+            pace.batch()
+    return len(mine), sum(unit.count for unit in mine), 0.0
