@@ -26,3 +26,58 @@ $(STAMP): $(LOCK) trainer/pyproject.toml controller/pyproject.toml
 .PHONY: lock
 lock: $(STAMP)  ## Compile requirements/*.txt anew
 	@PATH="$(abspath $(BIN)):$$PATH" sh requirements/compile.sh
+
+.PHONY: demo
+demo: $(STAMP)  ## Train on Python's own library with four nodes at 4:2:2:1: the main job, no server, about two minutes
+	@hack/demo
+
+.PHONY: test
+test: plan-of-test check test-unit test-integration test-cluster  ## Everything: checks, then tests, the fastest first; builds the Kubernetes it needs
+
+.PHONY: plan-of-test
+plan-of-test:
+	@hack/plan-of-test
+
+.PHONY: check
+check: $(STAMP)  ## Formatting, lint, types and import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy trainer/gradientmail controller/gradientrun tests bench examples hack/cluster hack/crd.py
+	$(BIN)/lint-imports
+
+.PHONY: test-unit
+test-unit: $(STAMP)  ## Unit tests: no process, no server, under a minute
+	$(BIN)/pytest tests/unit
+
+.PHONY: test-integration
+test-integration: $(STAMP)  ## Integration tests: real processes, files and moto's S3 server
+	$(BIN)/pytest tests/integration
+
+.PHONY: test-cluster
+test-cluster: $(STAMP)  ## Tests on a real Kubernetes, built and started for them and taken down after
+	$(BIN)/pytest tests/cluster
+
+.PHONY: bench
+bench: $(STAMP)  ## Every benchmark, one line per figure (about 8 minutes)
+	$(BIN)/python -m bench.page
+	$(BIN)/python -m bench.claims
+	$(BIN)/python -m bench.loop
+	$(BIN)/python -m bench.balance
+
+.PHONY: crd
+crd: $(STAMP)  ## Write the CRD anew from gradientmail.run
+	$(BIN)/python hack/crd.py
+
+.PHONY: format
+format: $(STAMP)  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: images
+images:  ## Build the full images, torch included (12 GB, about 5 minutes)
+	$(PYTHON) hack/cluster build --file Dockerfile.controller --tag localhost/gradientrun-controller:0.1.0 .
+	$(PYTHON) hack/cluster build --file Dockerfile.trainer --tag localhost/gradientmail-trainer:0.1.0 .
+
+.PHONY: clean
+clean:  ## Remove what make and the tools have written into the tree; runs/ stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
