@@ -42,6 +42,9 @@ class Sight:
     line: str
 
 
+UNANSWERED = Sight(there=False, failed=False, line="the API server does not answer")
+
+
 def sight(status: Status, until: str) -> Sight:
     """Judge a run's status by its conditions; `until` is the type of the condition that is waited for."""
     holding = {entry["type"]: entry for entry in status.get("conditions", ()) if entry.get("status") == "True"}
@@ -62,7 +65,7 @@ def _summary(status: Status) -> str:
 
 
 def follow(
-    look: Callable[[], Status],
+    look: Callable[[], Status | None],
     until: str,
     timeout_seconds: float,
     *,
@@ -72,12 +75,13 @@ def follow(
 ) -> None:
     """Look at a run until condition `until` holds, saying what changes; blocks for at most `timeout_seconds`.
 
-    Raises HelmTestError when the run fails or the time is up.
+    A look is None while the API server does not answer. Raises HelmTestError when the run fails or the time is up.
     """
     deadline = clock() + timeout_seconds
     shown = ""
     while True:
-        now = sight(look(), until)
+        status = look()
+        now = UNANSWERED if status is None else sight(status, until)
         if now.line != shown:
             say(now.line)
             shown = now.line
@@ -111,18 +115,20 @@ class Runs:
             ) from None
         return str(created["metadata"]["name"])
 
-    def status(self, name: str) -> Status:
-        """Read a run's status; empty while there is none, or while the API server does not answer."""
+    def status(self, name: str) -> Status | None:
+        """Read a run's status; empty before the controller writes one, None while the API server does not answer."""
         try:
             run: Any = self.api.get_namespaced_custom_object(
                 GROUP, VERSION, self.namespace, PLURAL, name, _request_timeout=REQUEST_SECONDS
             )
         except client.ApiException as error:
-            if error.status in (403, 404):
+            if error.status == 404:
+                raise HelmTestError(f"{name} was deleted before it got there; run the test again") from None
+            if error.status == 403:
                 raise HelmTestError(explained(error, self.namespace)) from None
-            return {}
+            return None
         except HTTPError:
-            return {}
+            return None
         return run.get("status") or {}
 
     def delete(self, name: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.unit.chart.rendering import ROOT, Helm
 
 BUILD_SECONDS = 1800.0

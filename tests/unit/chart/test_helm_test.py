@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.chart.rendering import Helm, Object, is_test
 
 from gradientmail.run import GradientRun
+from tests.unit.chart.rendering import Helm, Object, is_test
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.unit.chart.rendering import Helm, Object, is_test
 
 pytestmark = pytest.mark.timeout(60, func_only=True)

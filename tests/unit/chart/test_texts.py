@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.chart.rendering import CHART, ROOT, Helm
 
 from gradientmail.run import GROUP, KIND, PLURAL, VERSION, GradientRun, Trainer
+from tests.unit.chart.rendering import CHART, ROOT, Helm
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 

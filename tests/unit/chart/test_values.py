@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.chart.rendering import CHART, Helm
 
 from gradientmail.run import MAILBOX_URL
+from tests.unit.chart.rendering import CHART, Helm
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
