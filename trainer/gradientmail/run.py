@@ -39,6 +39,7 @@ ENDPOINT_URL = r"^https?://[^\s@/?#]+(/[^\s@?#]*)?$"
 WORD = r"^\S+$"
 LOST_UNITS = r"^([0-9]{1,9}|(100|[0-9]{1,2})%)$"
 BUILT_IN_TASK = "gradientmail.training.tasks.gpt:task"
+MOST_NODES = 1000
 MOST_UNITS = 1_000_000
 """Units that a run may have: each node holds all their identifiers in memory."""
 
@@ -167,6 +168,15 @@ class MailboxSpec(Part):
     secret_name: Annotated[str | None, Field(pattern=DNS_SUBDOMAIN, max_length=253)] = None
     """Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; left out where the pods' service account has a role."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            path="url",
+            holds=lambda _: True,  # On one machine a folder serves.
+            cel='self.url.startsWith("s3://")',
+            sentence="nodes on a cluster share a bucket: give an s3:// address",
+        ),
+    )
+
 
 class Trainer(Part):
     """The program that each node runs."""
@@ -284,9 +294,19 @@ class Spec(Part):
         ),
         Rule(
             path="nodes",
-            holds=lambda spec: any(pool.replicas for pool in spec.nodes),
+            holds=lambda spec: spec.replicas > 0,
             cel="self.nodes.exists(pool, pool.replicas > 0)",
             sentence="no pool has a replica: give at least one pool a replica, or set suspend to pause the run",
+        ),
+        Rule(
+            path="nodes",
+            holds=lambda spec: spec.replicas <= MOST_NODES,
+            cel=f"self.nodes.map(pool, pool.replicas).sum() <= {MOST_NODES}",
+            sentence="the pools have {replicas} replicas together: a run has at most {most} nodes",
+            values={
+                "replicas": Value("self.nodes.map(pool, pool.replicas).sum()", lambda spec: spec.replicas),
+                "most": constant(MOST_NODES),
+            },
         ),
     )
     transitions: ClassVar[tuple[Transition, ...]] = (
@@ -305,6 +325,11 @@ class Spec(Part):
             cel="oldSelf.nodes.all(old, self.nodes.exists(pool, pool.name == old.name))",
         ),
     )
+
+    @property
+    def replicas(self) -> int:
+        """Nodes of all pools."""
+        return sum(pool.replicas for pool in self.nodes)
 
     @property
     def relative_speeds(self) -> dict[str, float]:
@@ -339,7 +364,7 @@ class Metadata(BaseModel):
 
 
 class GradientRun(Part):
-    """A whole manifest."""
+    """A training run: one task on unequal nodes that share a queue of work in an object store."""
 
     api_version: Literal["gradientmail.io/v1alpha1"]
     """Version of the manifest's form."""
@@ -350,7 +375,7 @@ class GradientRun(Part):
     spec: Spec
     """What a person asks for."""
     status: dict[str, Any] | None = Field(default=None, exclude=True)
-    """Written by the controller; ignored when read."""
+    """Written by the controller (see run_status); ignored when read."""
 
 
 def _nearest_divisor(number: int, wanted: int) -> int:
