@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
+from tests.servers import CREDENTIALS, moto_server
 
 from gradientmail.mailbox import S3Options, open_mailbox
 from gradientmail.mailbox.base import Store
-from tests.servers import CREDENTIALS, moto_server
 
 
 @pytest.fixture(scope="session")

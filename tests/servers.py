@@ -1,7 +1,8 @@
 """moto's S3 server in a process of its own, on a free loopback port.
 
 moto checks `If-None-Match: *` and stores the object in two steps, so under its threaded server two racing
-writes can both win. The server here lets one request at a time into moto, which makes the pair atomic, as S3 is.
+writes can both win, or one fail with 500 (both were seen). The server here lets one request at a time into moto,
+which makes the two steps atomic, as they are in S3.
 Bodies are read before that, so a client that stalls stalls no other.
 """
 
@@ -77,9 +78,7 @@ def _serve() -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application: Application = DomainDispatcherApplication(create_backend_app)
-    if os.environ.get("RACY") != "1":
-        application = one_at_a_time(application)
+    application = one_at_a_time(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, name="moto", daemon=True).start()
     print(server.server_port, flush=True)

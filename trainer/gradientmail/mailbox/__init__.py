@@ -7,8 +7,9 @@ What can go wrong, as one tree::
     MailboxError
     ├── MailboxUnavailable      the store did not answer properly: try again
     └── MailboxMisconfigured    trying again will not help; the message says what to fix
-        ├── MailboxNotFound     the bucket or folder does not exist
-        └── MailboxDenied       the credentials are wrong or lack a permission
+        ├── MailboxNotFound     the bucket does not exist
+        ├── MailboxDenied       the credentials are wrong or lack a permission
+        └── MailboxUnsuitable   the store lacks conditional writes or hard links
 
 A key that no store could hold raises InvalidKey, a ValueError.
 """
@@ -21,6 +22,7 @@ from gradientmail.mailbox.errors import (
     MailboxMisconfigured,
     MailboxNotFound,
     MailboxUnavailable,
+    MailboxUnsuitable,
 )
 from gradientmail.mailbox.keys import check_key, claimable
 from gradientmail.mailbox.opening import S3Options, open_mailbox
@@ -33,6 +35,7 @@ __all__ = [
     "MailboxMisconfigured",
     "MailboxNotFound",
     "MailboxUnavailable",
+    "MailboxUnsuitable",
     "Observer",
     "Operation",
     "Outcome",

@@ -92,12 +92,19 @@ class Store(ABC):
     page_keys = 1000
     """The most keys in one page of a listing; the most keys in one deletion."""
 
+    spans_processes = False
+    """Whether a pickled copy reaches the same objects from another process."""
+
     def __init__(self, *, observe: Observer | None = None) -> None:
         self.observe = observe
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the observer behind: it counts for the process that set it."""
         return {**self.__dict__, "observe": None}
+
+    def reconnected(self) -> Store:
+        """Return a store of the same objects that shares no connection with this one, where it has any."""
+        return self
 
     def store_time(self) -> float | None:
         """Return the store's own clock in seconds since 1970, or None if it has no clock but this machine's."""

@@ -24,5 +24,9 @@ class MailboxDenied(MailboxMisconfigured):
     """The credentials are missing, wrong, or lack a permission."""
 
 
+class MailboxUnsuitable(MailboxMisconfigured):
+    """The store lacks something that a mailbox is built on: conditional writes, or hard links."""
+
+
 class InvalidKey(ValueError):
     """A key that some store could not hold."""

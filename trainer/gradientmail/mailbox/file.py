@@ -3,7 +3,7 @@
 Assumes that the file system creates hard links atomically and only if the name is free, as POSIX
 demands and NFS, Lustre, CephFS and every local Linux file system do. It does not assume that a link's answer arrives
 (NFS may report an error for a link that it made), nor that a writer lives to tidy up after itself.
-FAT, exFAT and most object-store mounts have no hard links: MailboxMisconfigured.
+FAT, exFAT and most object-store mounts have no hard links: MailboxUnsuitable.
 
 An object appears whole or not at all: its bytes go to a temporary file in the same folder, are
 flushed to the disk, and are then linked to the object's name.
@@ -47,13 +47,16 @@ class FileStore(Store):
     """Objects as files under a root folder, which the first write makes.
 
     Raises MailboxUnavailable for a full disk, an input/output error or a stale network mount;
-    MailboxDenied for missing permissions; MailboxMisconfigured for a read-only file system, one
-    without hard links, or a root that cannot be a folder.
+    MailboxDenied for missing permissions; MailboxMisconfigured for a read-only file system or a root that
+    cannot be a folder; MailboxUnsuitable for a file system without hard links.
     """
+
+    spans_processes = True
 
     def __init__(self, root: str | os.PathLike[str], *, observe: Observer | None = None) -> None:
         super().__init__(observe=observe)
         self.root = Path(root).absolute()
+        self._made: set[Path] = set()
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.root)!r})"
@@ -83,7 +86,9 @@ class FileStore(Store):
                 with contextlib.suppress(FileNotFoundError):
                     self._make_folder(path.parent)
                     return _published(path, data)
-        raise MailboxUnavailable(f"cannot write {path}: other processes keep removing its folder; try again")
+        raise MailboxUnavailable(
+            f"cannot write {path}: its folder vanishes whenever it is made; try again or choose another"
+        )
 
     def _read(self, key: str) -> bytes | None:
         path = self.path(key)
@@ -121,12 +126,14 @@ class FileStore(Store):
         for path in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
+                self._made.add(path)
             _flush_folder(path.parent)
 
     def _remove_empty(self, folder: Path) -> None:
+        """Remove a folder and those above it while they are empty; the root and above only if this store made them."""
         # A folder that is in use, or that another process removes first, stops the climb.
         with contextlib.suppress(OSError):
-            while folder != self.root:
+            while self.root in folder.parents or folder in self._made:
                 folder.rmdir()
                 folder = folder.parent
 

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gradientmail.mailbox.errors import MailboxDenied, MailboxError, MailboxMisconfigured, MailboxUnavailable
+from gradientmail.mailbox.errors import (
+    MailboxDenied,
+    MailboxError,
+    MailboxMisconfigured,
+    MailboxUnavailable,
+    MailboxUnsuitable,
+)
 
 ADVICE: dict[int, tuple[type[MailboxError], str]] = {
     errno.ENOSPC: (MailboxUnavailable, "no space is left on the disk; free some and try again"),
@@ -23,9 +29,9 @@ ADVICE: dict[int, tuple[type[MailboxError], str]] = {
     errno.ELOOP: (MailboxMisconfigured, "the path's symbolic links form a loop; choose another folder"),
     errno.ENOTDIR: (MailboxMisconfigured, "a part of the path is a file, not a folder; choose another folder"),
     errno.EISDIR: (MailboxMisconfigured, "something else made a folder there; choose an empty folder"),
-    errno.EMLINK: (MailboxMisconfigured, "the file system has no hard links; choose a folder on another"),
-    errno.ENOTSUP: (MailboxMisconfigured, "the file system has no hard links; choose a folder on another"),
-    errno.ENOSYS: (MailboxMisconfigured, "the file system has no hard links; choose a folder on another"),
+    errno.EMLINK: (MailboxUnsuitable, "the file system has no hard links; choose a folder on another"),
+    errno.ENOTSUP: (MailboxUnsuitable, "the file system has no hard links; choose a folder on another"),
+    errno.ENOSYS: (MailboxUnsuitable, "the file system has no hard links; choose a folder on another"),
 }
 
 

@@ -54,6 +54,8 @@ class S3Store(Store):
     MailboxMisconfigured for the rest.
     """
 
+    spans_processes = True
+
     def __init__(
         self, bucket: str, prefix: str = "", options: S3Options | None = None, *, observe: Observer | None = None
     ) -> None:
@@ -74,6 +76,10 @@ class S3Store(Store):
 
     def __reduce__(self) -> tuple[Callable[..., S3Store], tuple[object, ...]]:
         return S3Store, (self.bucket, self.prefix, self.options)
+
+    def reconnected(self) -> S3Store:
+        """See Store."""
+        return S3Store(self.bucket, self.prefix, self.options)
 
     def store_time(self) -> float | None:
         """Return the store's clock, to the second, from the Date header of one listing."""

@@ -14,6 +14,7 @@ from gradientmail.mailbox.errors import (
     MailboxMisconfigured,
     MailboxNotFound,
     MailboxUnavailable,
+    MailboxUnsuitable,
 )
 
 
@@ -46,7 +47,6 @@ DENIED = {
 }
 
 MISCONFIGURED = {
-    "NotImplemented": "lacks conditional writes (501 NotImplemented); use a store that honours If-None-Match",
     "RequestTimeTooSkewed": "finds this machine's clock wrong by over 15 minutes; set the clock",
     "InvalidBucketName": "does not allow the bucket's name; correct the mailbox URL",
     "KeyTooLongError": "finds the key too long; use a shorter prefix",
@@ -66,13 +66,14 @@ THROTTLED = frozenset(
 NO_CREDENTIALS: tuple[type[BotoCoreError], ...] = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
-    boto.CredentialRetrievalError,
     boto.TokenRetrievalError,
     boto.ProfileNotFound,
     boto.SSOError,
     boto.LoginError,
     boto.NoAuthTokenError,
 )
+UNFETCHED = (boto.CredentialRetrievalError, boto.MetadataRetrievalError, RuntimeError)
+"""The service that hands out or renews credentials failed. RuntimeError: it handed out expired ones."""
 CONNECTION: tuple[type[BotoCoreError], ...] = (
     boto.HTTPClientError,
     boto.ConnectionError,
@@ -80,7 +81,7 @@ CONNECTION: tuple[type[BotoCoreError], ...] = (
     boto.FlexibleChecksumError,
 )
 
-ClientFailure = (ClientError, BotoCoreError, ResponseParserError)
+ClientFailure = (ClientError, BotoCoreError, ResponseParserError, RuntimeError)
 """All that a request through boto3 raises."""
 
 
@@ -102,6 +103,8 @@ def explained(error: Exception, place: Place, operation: str) -> MailboxError:
         return _insecure(error, place)
     if isinstance(error, NO_CREDENTIALS):
         return MailboxDenied(f"no usable credentials for {place} ({_first_line(error)}); {CREDENTIALS}")
+    if isinstance(error, UNFETCHED):
+        return MailboxUnavailable(f"the credentials for {place} could not be fetched ({_first_line(error)}); try again")
     if isinstance(error, CONNECTION):
         return MailboxUnavailable(
             f"{place} did not answer {operation} ({_first_line(error)}); check the endpoint or try again"
@@ -116,9 +119,14 @@ def explained(error: Exception, place: Place, operation: str) -> MailboxError:
 def _answered(error: ClientError, place: Place, operation: str) -> MailboxError:
     name, number = code(error), status(error)
     if name == "NoSuchBucket" or (number == 404 and name in ("404", "NotFound")):
-        return MailboxNotFound(f"{place} does not exist; create it or correct the mailbox URL")
+        return MailboxNotFound(f"{place} does not exist; create it or correct the mailbox URL and endpoint")
     if name in DENIED:
         return MailboxDenied(f"{place} {DENIED[name]}")
+    if number == 501 and operation == "put_if_absent":
+        return MailboxUnsuitable(
+            f"{place} lacks conditional writes (501 {name}); use a store that honours If-None-Match, "
+            "or try the checksums `when_required` if it should"
+        )
     if name in MISCONFIGURED:
         return MailboxMisconfigured(f"{place} {MISCONFIGURED[name]}")
     if name in WRONG_REGION or number in (301, 307, 308):
