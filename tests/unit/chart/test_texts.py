@@ -19,10 +19,23 @@ def chart() -> Any:
     return yaml.safe_load((CHART / "Chart.yaml").read_text())
 
 
+def in_notes(helm: Helm) -> Any:
+    pattern = r"^kubectl .* apply --filename - <<END\n(.*?)\nEND\n"
+    (heredoc,) = re.findall(pattern, helm.notes(), re.DOTALL | re.MULTILINE)
+    return yaml.safe_load(heredoc)
+
+
+def in_catalogue() -> Any:
+    (example,) = yaml.safe_load(chart()["annotations"]["artifacthub.io/crdsExamples"])
+    return example
+
+
+def in_values() -> Any:
+    return yaml.safe_load((CHART / "values.yaml").read_text())["tests"]
+
+
 def test_notes_hold_a_valid_manifest(helm: Helm) -> None:
-    notes = helm.notes()
-    (heredoc,) = re.findall(r"^kubectl .* apply --filename - <<END\n(.*?)\nEND\n", notes, re.DOTALL | re.MULTILINE)
-    run = GradientRun.model_validate(yaml.safe_load(heredoc))
+    run = GradientRun.model_validate(in_notes(helm))
     assert run.metadata.name == "first"
     assert [pool.name for pool in run.spec.nodes] == ["fast", "slow"]
 
@@ -64,6 +77,16 @@ def test_catalogue_lists_the_images_in_use() -> None:
 
 def test_catalogue_describes_the_resource() -> None:
     (crd,) = yaml.safe_load(chart()["annotations"]["artifacthub.io/crds"])
-    (example,) = yaml.safe_load(chart()["annotations"]["artifacthub.io/crdsExamples"])
     assert (crd["kind"], crd["version"], crd["name"]) == (KIND, VERSION, f"{PLURAL}.{GROUP}")
-    assert GradientRun.model_validate(example).metadata.name == "first"
+    assert GradientRun.model_validate(in_catalogue()).metadata.name == "first"
+
+
+def test_trial_corpus_is_where_the_image_has_it_and_long_enough(helm: Helm) -> None:
+    path = "/opt/gradientmail/share/python-library.bin"
+    dockerfile = (ROOT / "Dockerfile.trainer").read_text()
+    assert f"/staging{path}" in dockerfile
+    assert "[:2**20]" in dockerfile
+    for spec in (in_notes(helm)["spec"], in_catalogue()["spec"], in_values()):
+        arguments, data = spec["trainer"]["args"], spec["data"]
+        assert arguments["train"] == path
+        assert data["steps"] * data["batch"] * arguments["context"] < 2**20
