@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line's parser."""
     root = argparse.ArgumentParser(prog="python3 hack/cluster", description="A real Kubernetes for tests.")
-    root.add_argument("--provider", choices=NAMES, help=f"where the cluster comes from (or set {PROVIDER_VARIABLE})")
+    root.set_defaults(provider=None)
+    _add_provider(root)
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_up(commands)
     _add_images(commands)
@@ -48,15 +49,33 @@ def parser() -> argparse.ArgumentParser:
         "restart-apiserver": (_restart_apiserver, "stop, then start the API server"),
     }
     for name, (command, text) in simple.items():
-        commands.add_parser(name, help=text, description=text).set_defaults(command=command)
-    _add_node(commands, "kill-node", _kill_node, "fail a node at once: SIGKILL for kubelet, containerd and all pods")
-    _add_node(commands, "start-node", _start_node, "bring a failed node back")
+        _add(commands, name, command, text)
+    kill = _add(commands, "kill-node", _kill_node, "fail a node at once: SIGKILL for kubelet, containerd and all pods")
+    kill.add_argument("--no-wait", action="store_true", help="do not wait until the API server has noticed")
+    start = _add(commands, "start-node", _start_node, "bring a failed node back and wait until it is Ready")
+    for node in (kill, start):
+        node.add_argument("node", metavar="NODE", help="name of the node, like node-2")
     return root
+
+
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Command, text: str
+) -> argparse.ArgumentParser:
+    added = commands.add_parser(name, help=text, description=text)
+    added.set_defaults(command=command)
+    _add_provider(added)
+    return added
+
+
+def _add_provider(to: argparse.ArgumentParser) -> None:
+    """Accept --provider before and after the command; neither place may undo what the other was given."""
+    text = f"where the cluster comes from: {', '.join(NAMES)} (or set {PROVIDER_VARIABLE})"
+    to.add_argument("--provider", choices=NAMES, metavar="NAME", default=argparse.SUPPRESS, help=text)
 
 
 def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "bring up a cluster, or complete the one that runs, and wait until it is ready"
-    up = commands.add_parser("up", help=text, description=text)
+    up = _add(commands, "up", _up, text)
     default = Settings()
     up.add_argument("--nodes", type=int, default=default.nodes, help="number of nodes (default: %(default)s)")
     up.add_argument("--gpus", type=int, default=default.gpus, help="pretend GPUs of each node (default: %(default)s)")
@@ -67,32 +86,20 @@ def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="how long pods stay bound to a node that is gone (default: %(default)s; Kubernetes' own is 300)",
     )
     up.add_argument("--network", default=default.network, help="private range for all addresses (default: %(default)s)")
-    up.set_defaults(command=_up)
 
 
 def _add_images(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     text = "build an image from a Dockerfile, without a registry"
-    build = commands.add_parser("build", help=text, description=text)
+    build = _add(commands, "build", _build, text)
     build.add_argument("--file", type=Path, required=True, help="the Dockerfile")
     build.add_argument("--tag", required=True, help="name of the image, like localhost/example:test")
     build.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE", help="a build argument")
     build.add_argument("context", type=Path, metavar="FOLDER", help="the folder the Dockerfile copies from")
-    build.set_defaults(command=_build)
     text = "put images on every node"
-    load = commands.add_parser("load", help=text, description=text)
+    load = _add(commands, "load", _load, text)
     load.add_argument("images", nargs="+", metavar="IMAGE", help="name of an image that was built, or a .tar archive")
-    load.set_defaults(command=_load)
     text = "make the base image that Dockerfiles start from where no registry is reached, and print its name"
-    images = commands.add_parser("images", help=text, description=text)
-    images.set_defaults(command=_images)
-
-
-def _add_node(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Command, text: str
-) -> None:
-    node = commands.add_parser(name, help=text, description=text)
-    node.add_argument("node", metavar="NODE", help="name of the node, like node-2")
-    node.set_defaults(command=command)
+    _add(commands, "images", _images, text)
 
 
 def _up(provider: Provider, options: argparse.Namespace) -> int:
@@ -162,6 +169,8 @@ def _images(provider: Provider, _: argparse.Namespace) -> int:
 
 def _kill_node(provider: Provider, options: argparse.Namespace) -> int:
     provider.kill_node(options.node)
+    if not options.no_wait:
+        provider.wait_not_ready(options.node)
     return 0
 
 

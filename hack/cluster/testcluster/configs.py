@@ -65,6 +65,10 @@ class Layout:
         """Everything of one node."""
         return self.root / "nodes" / name
 
+    def covered(self, name: str, folder: str) -> Path:
+        """What a node sees in place of a folder of the machine."""
+        return self.node(name) / "covered" / folder.strip("/").replace("/", "-")
+
     def socket(self, name: str) -> Path:
         """Where a node's containerd listens."""
         return self.node(name) / "containerd.sock"
@@ -143,6 +147,7 @@ def controller_manager(layout: Layout, addresses: Addresses, authority: Authorit
         f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
         f"--bind-address={addresses.control_plane}",
         "--leader-elect=false",
+        f"--flex-volume-plugin-dir={layout.root / 'volume-plugins'}",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={authority.service_account_key}",
         f"--root-ca-file={authority.certificate('ca')}",
@@ -259,7 +264,7 @@ def kubelet(layout: Layout, name: str, addresses: Addresses) -> list[str]:
 
 
 def pod_network(layout: Layout, addresses: Addresses) -> str:
-    """Network configuration of pods: one bridge for all nodes; `network` masquerades them with one rule, not one a pod."""
+    """Network configuration of pods: one bridge for all nodes; `network` masquerades them with one rule for all."""
     ranges = [[{"subnet": str(addresses.pods)}]]
     bridge = {
         "type": "bridge",

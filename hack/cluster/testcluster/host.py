@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-# Programs of the cluster have these folders built in; every node covers them with an empty file system of its own.
-COVERED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/log/containers")
+# Programs of the cluster have these folders built in; every node covers them with folders of its own.
+COVERED_FOLDERS = ("/run/containerd", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
 # Set by the tool because pods' packets need it.
 NEEDED = {"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"}
 # Set by kubelet when it starts.

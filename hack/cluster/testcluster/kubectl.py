@@ -79,12 +79,12 @@ class Kubectl:
             hint="`kubectl describe node` and the logs of kubelet say why.",
         )
 
-    def wait_not_ready(self, name: str, timeout_seconds: float) -> None:
+    def wait_not_ready(self, name: str) -> None:
         """Wait until the API server has noticed that a node is gone."""
         wait_until(
             lambda: any(node.name == name and not node.ready for node in self._nodes_or_none()),
             f"{name} to be NotReady",
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=READY_SECONDS,
             every_seconds=0.5,
         )
 

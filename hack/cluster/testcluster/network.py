@@ -135,9 +135,11 @@ def _tables(saved: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _rules(addresses: Addresses) -> list[tuple[str, list[str]]]:
-    pods = str(addresses.pods)
+    pods, resolver = str(addresses.pods), f"{addresses.dns_service}/32"
     mark = ["-m", "comment", "--comment", COMMENT]
     return [
+        # There is no cluster DNS: a refusal fails look-ups at once, silence would after many seconds.
+        ("filter", ["FORWARD", "-d", resolver, *mark, "-j", "REJECT"]),
         ("filter", ["FORWARD", "-s", pods, *mark, "-j", "ACCEPT"]),
         ("filter", ["FORWARD", "-d", pods, *mark, "-j", "ACCEPT"]),
         ("nat", ["POSTROUTING", "-s", pods, "!", "-d", pods, *mark, "-j", "MASQUERADE"]),

@@ -23,7 +23,9 @@ from .shell import run, say, succeeds, wait_until
 CONTAINERD_SECONDS = 60.0
 IMPORT_SECONDS = 900.0
 PARALLEL_IMPORTS = 2
-COVER_AND_RUN = 'while [ "$1" != -- ]; do mount -t tmpfs tmpfs "$1" || exit 1; shift; done; shift; exec "$@"'
+COVER_AND_RUN = 'while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 1; shift 2; done; shift; exec "$@"'
+# A machine keeps these in memory: they do not outlive a power cut.
+RUNTIME_FOLDER = "/run/containerd"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Node:
         # Pods last: containerd must not live to report them.
         cgroups.kill(configs.daemons_group(self.name))
         cgroups.kill(configs.pods_group(self.name))
-        shutil.rmtree(self._layout.node(self.name) / "containerd" / "state", ignore_errors=True)
+        for folder in (self._layout.node(self.name) / "containerd/state", self._covered(RUNTIME_FOLDER)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def images(self) -> dict[str, str]:
         """Name and digest of each image the node has."""
@@ -94,6 +97,9 @@ class Node:
             wanted = archives.images_in(file)
             if not wanted or not wanted.items() <= present.items():
                 run([*self._ctr(), "images", "import", file], timeout_seconds=IMPORT_SECONDS)
+
+    def _covered(self, folder: str) -> Path:
+        return self._layout.covered(self.name, folder)
 
     def _ctr(self) -> list[str]:
         return ["ctr", "--address", str(self._layout.socket(self.name)), "--namespace", "k8s.io"]
@@ -113,7 +119,10 @@ class Node:
 
     def _start_containerd(self, joins: Sequence[Path]) -> int:
         command = ["unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c", COVER_AND_RUN, "sh"]
-        command += [*COVERED_FOLDERS, "--", "containerd", "--config", str(self._containerd_file())]
+        for folder in COVERED_FOLDERS:
+            self._covered(folder).mkdir(parents=True, exist_ok=True)
+            command += [str(self._covered(folder)), folder]
+        command += ["--", "containerd", "--config", str(self._containerd_file())]
         self._layout.socket(self.name).unlink(missing_ok=True)
         pid = self._supervisor.start(self.containerd, command, joins=joins, environment=self._environment)
         wait_until(self._containerd_answers, f"{self.containerd} to answer", timeout_seconds=CONTAINERD_SECONDS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,9 @@ from pathlib import Path
 from .errors import ClusterError
 from .shell import wait_until
 
-STOP_SECONDS = 60.0
+# A server that waits for its clients' open watches would take a minute; they connect again by themselves.
+PATIENCE_SECONDS = 5.0
+KILL_SECONDS = 60.0
 # The new process enters its control groups before it becomes the program, so nothing it forks can be outside.
 JOIN_AND_RUN = 'count=$1; shift; while [ "$count" -gt 0 ]; do echo $$ >"$1"; shift; count=$((count-1)); done; exec "$@"'
 # Children not yet waited for by this process; without this they would stay as zombies while it runs.
@@ -89,22 +92,29 @@ class Supervisor:
         self._remember(name, process.pid)
         return process.pid
 
+    def set_logs_aside(self) -> None:
+        """Keep the logs of the cluster before, and of no other, in a folder called ``….previous``."""
+        previous = self._logs.with_name(self._logs.name + ".previous")
+        shutil.rmtree(previous, ignore_errors=True)
+        if self._logs.exists():
+            self._logs.rename(previous)
+
     def check(self, name: str) -> None:
         """Raise `ClusterError` with the end of its log if the program has ended."""
         if self.running(name) is None:
             raise ClusterError(f"{name} ended unexpectedly. End of {self.log(name)}:\n{self.log_end(name)}")
 
     def stop(self, name: str) -> None:
-        """Ask the program to end, wait until it is gone, and insist with SIGKILL after 60 s."""
+        """Ask the program to end, insist with SIGKILL after 5 s, and wait until it is gone."""
         pid = self.running(name)
         if pid is None:
             return
         os.kill(pid, signal.SIGTERM)
         try:
-            wait_until(lambda: self.running(name) is None, f"{name} to end", timeout_seconds=STOP_SECONDS)
+            wait_until(lambda: self.running(name) is None, f"{name} to end", timeout_seconds=PATIENCE_SECONDS)
         except ClusterError:
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: self.running(name) is None, f"{name} to be killed", timeout_seconds=STOP_SECONDS)
+            wait_until(lambda: self.running(name) is None, f"{name} to be killed", timeout_seconds=KILL_SECONDS)
 
     def log_end(self, name: str, lines: int = 15) -> str:
         """Last lines of the program's output."""
@@ -145,7 +155,7 @@ def kill_marked(variable: str, value: str) -> None:
             _kill_if_marked(pid, f"{variable}={value}".encode())
         return not pids
 
-    wait_until(gone, f"processes marked {variable} to end", timeout_seconds=STOP_SECONDS, every_seconds=0.05)
+    wait_until(gone, f"processes marked {variable} to end", timeout_seconds=KILL_SECONDS, every_seconds=0.05)
 
 
 def _kill_if_marked(pid: int, wanted: bytes) -> None:

@@ -28,7 +28,6 @@ FOLDER = Path("/var/lib/gradientmail-cluster")
 LOCK = Path("/run/lock/gradientmail-cluster.lock")
 # Every process of the cluster outside its pods carries this in its environment.
 MARK = "GRADIENTMAIL_CLUSTER_FOLDER"
-NOT_READY_SECONDS = 60.0
 UP_FIRST = "No cluster is up; run: python3 hack/cluster up"
 
 
@@ -39,7 +38,7 @@ class Bare:
 
     def __init__(self) -> None:
         self._layout = configs.Layout(FOLDER)
-        self._supervisor = processes.Supervisor(self._layout.records, cache_root() / "logs")
+        self._supervisor = processes.Supervisor(self._layout.records, cache_root() / "logs" / "cluster")
         self._environment = {**os.environ, MARK: str(FOLDER)}
         self._environment.pop("KUBECONFIG", None)
 
@@ -59,6 +58,7 @@ class Bare:
         """Start a cluster, keep the one that runs, complete one that lacks nodes, or replace a dead one."""
         self._require()
         packages.ensure(cache_root() / "logs" / "packages.log")
+        self.programs()
         files = self._node_files()
         with self._locked("up"):
             if self._supervisor.running(ETCD) is None:
@@ -97,6 +97,7 @@ class Bare:
 
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
+        self._require()
         file = self._layout.kubeconfig(ADMINISTRATOR)
         if not file.exists():
             raise ClusterError(UP_FIRST)
@@ -125,11 +126,13 @@ class Bare:
             load_everywhere([node for node in self._nodes() if node.alive()], files)
 
     def kill_node(self, node: str) -> None:
-        """SIGKILL all of a node and wait until the API server has noticed."""
+        """SIGKILL all of a node."""
         with self._changing("kill-node"):
             self._known(node).kill()
-            if self._kubectl().answers():
-                self._kubectl().wait_not_ready(node, NOT_READY_SECONDS)
+
+    def wait_not_ready(self, node: str) -> None:
+        """Wait until the API server has noticed that a node failed."""
+        self._kubectl().wait_not_ready(self._known(node).name)
 
     def start_node(self, node: str) -> None:
         """Start a node again and wait until it is Ready with its GPUs."""
@@ -158,6 +161,7 @@ class Bare:
             )
         addresses = Addresses.within(settings.network)
         network.check_free(addresses)
+        self._supervisor.set_logs_aside()
         FOLDER.mkdir(mode=0o755, parents=True)
         self._layout.settings.write_text(settings.to_json())
 
@@ -166,7 +170,7 @@ class Bare:
         host.prepare(self._layout.host_record)
         network.up(addresses, settings.node_names)
         for folder in (self._layout.configuration, self._layout.network_plugins):
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         (self._layout.network_plugins / "10-pods.conflist").write_text(configs.pod_network(self._layout, addresses))
         self._control_plane().start(settings, self._authority())
         self._start_nodes(self._nodes(), settings, files)

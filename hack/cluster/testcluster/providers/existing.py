@@ -77,6 +77,10 @@ class Existing:
         """Refused: the machines are not the tool's."""
         raise self._refusal(f"kill {node}")
 
+    def wait_not_ready(self, node: str) -> None:
+        """Wait for a node that failed by itself."""
+        self._kubectl().wait_not_ready(node)
+
     def start_node(self, node: str) -> None:
         """Refused: the machines are not the tool's."""
         raise self._refusal(f"start {node}")

@@ -50,6 +50,9 @@ class Provider(Protocol):
     def kill_node(self, node: str) -> None:
         """Fail a node at once, as a power cut would."""
 
+    def wait_not_ready(self, node: str) -> None:
+        """Wait until the API server has noticed that a node failed."""
+
     def start_node(self, node: str) -> None:
         """Bring a failed node back and wait until it is Ready."""
 

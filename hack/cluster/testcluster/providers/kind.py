@@ -115,6 +115,10 @@ class Kind:
         """SIGKILL the node's container, and all in it."""
         run(["docker", "kill", container_of(node)])
 
+    def wait_not_ready(self, node: str) -> None:
+        """Wait until the API server has noticed that a node failed."""
+        self._kubectl().wait_not_ready(container_of(node))
+
     def start_node(self, node: str) -> None:
         """Start the node's container again."""
         run(["docker", "start", container_of(node)])
