@@ -6,6 +6,7 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,38 +55,30 @@ def train_shared(
     """Run the shared queue over a folder, a process per node."""
     with tempfile.TemporaryDirectory() as folder:
         url = Path(folder).as_uri()
-        return _run(nodes, lambda index: (_shared, (url, units, prefetch, claim_ahead), index))
+        return _run(nodes, (_shared, (url, units, prefetch, claim_ahead)))
 
 
 def train_split(units: Mapping[str, Unit], nodes: list[SimulatedNode]) -> list[Trained]:
     """Give each node its own lane from the start, and run that."""
-    return _run(nodes, lambda index: (_split, (units,), index))
+    return _run(nodes, (_split, (units,)))
 
 
-Job = tuple[Callable[..., tuple[int, int, float]], tuple[object, ...], int]
+Job = tuple[Callable[..., tuple[int, int, float]], tuple[object, ...]]
 
 
-def _run(nodes: list[SimulatedNode], job: Callable[[int], Job]) -> list[Trained]:
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
+def _run(nodes: list[SimulatedNode], job: Job) -> list[Trained]:
     begin = time.perf_counter() + START_SECONDS
-    processes = [
-        context.Process(target=_node, args=(node, job(index), begin, results)) for index, node in enumerate(nodes)
-    ]
-    for process in processes:
-        process.start()
-    trained = [results.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return sorted(trained, key=lambda node: node.name)
+    with ProcessPoolExecutor(len(nodes), mp_context=multiprocessing.get_context("fork")) as pool:
+        running = [pool.submit(_node, node, index, job, begin) for index, node in enumerate(nodes)]
+        return [node.result() for node in running]
 
 
-def _node(node: SimulatedNode, job: Job, begin: float, results: multiprocessing.SimpleQueue[Trained]) -> None:
-    work, arguments, index = job
+def _node(node: SimulatedNode, index: int, job: Job, begin: float) -> Trained:
+    work, arguments = job
     own = begin + index * STAGGER_SECONDS
     time.sleep(max(0.0, own - time.perf_counter()))
     units, batches, waited = work(Pace(node, own), index, *arguments)
-    results.put(Trained(node.name, units, batches, time.perf_counter() - begin, waited))
+    return Trained(node.name, units, batches, time.perf_counter() - begin, waited)
 
 
 def _load(unit: Unit) -> range:

@@ -7,13 +7,14 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import BaseContext
-from multiprocessing.queues import Queue as ProcessQueue
 from pathlib import Path
 
 import pytest
 
-from gradientmail import Unit, first_lane, grid, open_mailbox
+from gradientmail import Mailbox, Unit, first_lane, grid, open_mailbox
+from gradientmail.mailbox import S3Options
 from gradientmail.patterns.shared_queue import SharedQueue, shared_queue
 
 UNITS = grid(steps=60, unit_steps=3, lanes=4)
@@ -25,12 +26,16 @@ def load(unit: Unit) -> Iterator[tuple[int, int]]:
     return ((step, unit.lane) for step in range(unit.first, unit.first + unit.count))
 
 
-def train(url: str, index: int, results: ProcessQueue[tuple[int, list[tuple[int, int]]]]) -> None:
-    """One node: train what the queue gives and tell what it was."""
-    box = open_mailbox(url)
+def opened(url: str, endpoint: str | None) -> Mailbox:
+    return open_mailbox(url, s3=S3Options(endpoint_url=endpoint))
+
+
+def train(url: str, endpoint: str | None, index: int) -> list[tuple[int, int]]:
+    """One node: train what the queue gives and return what it was."""
     units = first_lane(UNITS, index)
-    with shared_queue(units, mailbox=box, learner_id=f"node-{index}", load=load, prefetch=2) as batches:
-        results.put((index, list(batches)))
+    learner = f"node-{index}"
+    with shared_queue(units, mailbox=opened(url, endpoint), learner_id=learner, load=load, prefetch=2) as batches:
+        return list(batches)
 
 
 def killed_in_the_middle(url: str, index: int) -> None:
@@ -42,21 +47,15 @@ def killed_in_the_middle(url: str, index: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_nodes(context: BaseContext, url: str, count: int) -> dict[int, list[tuple[int, int]]]:
-    results = context.Queue()
-    nodes = [context.Process(target=train, args=(url, index, results)) for index in range(count)]
-    for node in nodes:
-        node.start()
-    trained = dict(results.get(timeout=BOUND_SECONDS) for _ in nodes)
-    for node in nodes:
-        node.join(BOUND_SECONDS)
-    assert [node.exitcode for node in nodes] == [0] * count
-    return trained
+def run_nodes(context: BaseContext, url: str, count: int, endpoint: str | None = None) -> list[tuple[int, int]]:
+    """Return the batches of all nodes; a node that dies fails the test at once."""
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        nodes = [pool.submit(train, url, endpoint, index) for index in range(count)]
+        return [batch for node in nodes for batch in node.result(BOUND_SECONDS)]
 
 
-def assert_each_batch_once(trained: dict[int, list[tuple[int, int]]]) -> None:
-    seen = Counter(batch for batches in trained.values() for batch in batches)
-    assert seen == Counter((step, lane) for step in range(60) for lane in range(4))
+def assert_each_batch_once(trained: list[tuple[int, int]]) -> None:
+    assert Counter(trained) == Counter((step, lane) for step in range(60) for lane in range(4))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -69,8 +68,8 @@ def test_processes_on_a_folder_train_each_batch_once(method: str, tmp_path: Path
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_processes_on_s3_train_each_batch_once(method: str, bucket: str) -> None:
-    trained = run_nodes(multiprocessing.get_context(method), bucket, 3)
+def test_processes_on_s3_train_each_batch_once(method: str, s3_server: str, bucket: str) -> None:
+    trained = run_nodes(multiprocessing.get_context(method), f"s3://{bucket}/runs/first", 3, s3_server)
     assert_each_batch_once(trained)
 
 
@@ -84,7 +83,7 @@ def test_what_a_killed_node_had_claimed_is_lost_and_nothing_else(tmp_path: Path)
     held = {key.removeprefix("units/") for key in box.list("units/")}
     trained = run_nodes(context, tmp_path.as_uri(), 2)
     expected = {(step, unit.lane) for name, unit in UNITS.items() if name not in held for step, _ in load(unit)}
-    assert {batch for batches in trained.values() for batch in batches} == expected
+    assert set(trained) == expected
     claimed = {key.removeprefix("units/") for key in box.list("units/")}
     consumed = {key.removeprefix("consumed/") for key in box.list("consumed/")}
     assert claimed == set(UNITS)

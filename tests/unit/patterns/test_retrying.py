@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 from gradientmail.mailbox import MailboxDenied, MailboxUnavailable
@@ -40,6 +42,16 @@ def test_gives_up_once_the_limit_is_reached() -> None:
     with pytest.raises(MailboxUnavailable, match=r"not answered for 3 s \(the limit is 3 s\); last error: no answer"):
         weather.patience(3.0).call(weather.request)
     assert sum(weather.pauses) == pytest.approx(3.0)
+
+
+def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        weather = Weather(down=4)
+        weather.patience(100.0).call(weather.request)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store does not answer, trying again for up to 100 s: no answer",
+        "the store answers again after 1.5 s",
+    ]
 
 
 def test_each_outage_has_the_whole_limit() -> None:

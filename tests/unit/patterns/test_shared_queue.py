@@ -5,12 +5,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.patterns.doubles import Loader, Recorded, eventually
 
 from gradientmail.mailbox import InvalidKey, MailboxMisconfigured, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.shared_queue import LearnerInUse, QueueStatistics, shared_queue
 from gradientmail.progress import Receipt
+from tests.unit.patterns.doubles import Loader, Recorded, eventually
 
 
 def names(*identifiers: str) -> dict[str, str]:

@@ -4,11 +4,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.patterns.doubles import Loader, Recorded, eventually
 
 from gradientmail import MailboxDenied, first_lane, grid
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.shared_queue import shared_queue
+from tests.unit.patterns.doubles import Loader, Recorded, eventually
 
 
 def names(*identifiers: str) -> dict[str, str]:

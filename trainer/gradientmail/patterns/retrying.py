@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from typing import TypeVar
 from gradientmail.mailbox.errors import MailboxUnavailable
 
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -49,16 +53,25 @@ class Patience:
         longest = FIRST_PAUSE_SECONDS
         while True:
             try:
-                return request()
+                answer = request()
             except MailboxUnavailable as error:
                 now = self._clock()
-                since = now if since is None else since
+                if since is None:
+                    since = now
+                    logger.warning("the store does not answer, trying again%s: %s", self._until(), error)
                 left = self.limit_seconds - (now - since)
                 if left <= 0:
                     raise MailboxUnavailable(
                         f"the store has not answered for {now - since:.0f} s (the limit is {self.limit_seconds:g} s); "
                         f"last error: {error}"
                     ) from error
+            else:
+                if since is not None:
+                    logger.info("the store answers again after %.1f s", self._clock() - since)
+                return answer
             if self._pause(min(left, longest * (0.5 + self._jitter() / 2))):
                 raise Stopped
             longest = min(longest * 2, LONGEST_PAUSE_SECONDS)
+
+    def _until(self) -> str:
+        return "" if math.isinf(self.limit_seconds) else f" for up to {self.limit_seconds:g} s"
