@@ -277,7 +277,10 @@ class Spec(Part):
         Rule(
             path="trainer.microBatch",
             holds=lambda spec: spec.data.share % spec.trainer.micro_batch == 0,
-            cel="self.data.batch / self.data.lanes % self.trainer.microBatch == 0",
+            cel=(
+                "self.data.batch % self.data.lanes != 0 || "
+                "self.data.batch / self.data.lanes % self.trainer.microBatch == 0"
+            ),
             sentence="microBatch is {micro_batch} and batch / lanes is {share}: microBatch must divide it evenly",
             values={
                 "micro_batch": Value("self.trainer.microBatch", lambda spec: spec.trainer.micro_batch),
