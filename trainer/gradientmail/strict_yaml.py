@@ -19,6 +19,8 @@ import yaml
 
 Path = tuple[str | int, ...]
 
+Entry = tuple[yaml.Node, yaml.Node]
+
 MOST_VALUES = 100_000
 MERGE = "tag:yaml.org,2002:merge"
 
@@ -109,7 +111,8 @@ def _is_json(text: str) -> bool:
 
 def _nodes(composer: _Composer) -> Iterator[yaml.Node]:
     while composer.check_node():
-        yield composer.get_node()
+        if (node := composer.get_node()) is not None:
+            yield node
 
 
 def top_level(node: yaml.Node, key: str) -> str | None:
@@ -137,13 +140,14 @@ class _Reader:
             raise YAMLProblem("not usable: its parts are nested too deeply") from None
         return self._document
 
-    def _value(self, node: yaml.Node, path: Path) -> Any:
+    def _value(self, node: yaml.Node, path: Path, key: yaml.Node | None = None) -> Any:
         if id(node) in self._around:
             raise _problem(node, "not usable: an alias stands inside what it stands for")
         if len(self._document.places) >= MOST_VALUES:
             raise _problem(node, f"not usable: it has more than {MOST_VALUES} values")
         plain = node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
-        self._document.places[path] = Place(node.start_mark.line + 1, node.start_mark.column + 1, plain)
+        mark = (key or node).start_mark
+        self._document.places[path] = Place(mark.line + 1, mark.column + 1, plain)
         self._around.append(id(node))
         try:
             return self._parts(node, path)
@@ -153,29 +157,36 @@ class _Reader:
     def _parts(self, node: yaml.Node, path: Path) -> Any:
         match node:
             case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
-                return {key: self._value(item, (*path, key)) for key, item in self._entries(node).items()}
+                entries = self._entries(node).items()
+                return {name: self._value(item, (*path, name), key) for name, (key, item) in entries}
             case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
                 return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
             case yaml.ScalarNode():
                 return _scalar(node)
         raise _problem(node, f"not usable: the tag {node.tag} is not supported")
 
-    def _entries(self, node: yaml.MappingNode) -> Mapping[str, yaml.Node]:
-        merged: dict[str, yaml.Node] = {}
-        own: dict[str, yaml.Node] = {}
-        lines: dict[str, int] = {}
+    def _entries(self, node: yaml.MappingNode) -> dict[str, Entry]:
+        """Return the entries by name: merged ones first, the mapping's own in their place where both have them."""
+        merged: dict[str, Entry] = {}
+        own: dict[str, Entry] = {}
         for key, item in node.value:
             if key.tag == MERGE:
                 for source in _merge_sources(item):
                     merged = {**self._entries(source), **merged}
                 continue
-            if key.tag != "tag:yaml.org,2002:str":
-                raise _problem(key, "not usable: a key must be text; put it in quotes")
-            if key.value in own:
-                raise _problem(key, f"not usable: {key.value} is given twice, first in line {lines[key.value]}")
-            own[key.value] = item
-            lines[key.value] = key.start_mark.line + 1
+            name = _name(key)
+            if name in own:
+                first = own[name][0].start_mark.line + 1
+                raise _problem(key, f"not usable: {name} is given twice, first in line {first}")
+            own[name] = key, item
         return {**merged, **own}
+
+
+def _name(key: yaml.Node) -> str:
+    name = _scalar(key) if isinstance(key, yaml.ScalarNode) else None
+    if not isinstance(name, str):
+        raise _problem(key, "not usable: a key must be text; put it in quotes")
+    return name
 
 
 def _merge_sources(node: yaml.Node) -> list[yaml.MappingNode]:
@@ -198,6 +209,11 @@ def _scalar(node: yaml.ScalarNode) -> Any:
     return value
 
 
+def _text(text: str) -> str:
+    """Join the two halves that JSON writes a character beyond 16 bits in. Raises ValueError for half a character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
 def _null(_: str) -> None:
     return None
 
@@ -217,8 +233,8 @@ def _float(text: str) -> float:
 
 
 _SCALARS: Mapping[str, Callable[[str], Any]] = {
-    "str": str,
-    "merge": str,
+    "str": _text,
+    "merge": _text,
     "null": _null,
     "bool": _bool,
     "int": _integer,
