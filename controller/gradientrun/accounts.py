@@ -1,0 +1,120 @@
+"""What every learner of a run has claimed and consumed, kept in the run's status. Pure.
+
+A record per pod that exists, and one per node, under an empty pod name, that sums the pods which
+are gone. Counts of a live learner come from its /metrics; those of an ended one from its
+termination message, which is exact. Where a learner was killed without a word, its last count
+stands. So nothing is lost when pods are deleted or the controller was not there to see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from gradientmail.run import Data
+from gradientmail.units import grid
+from gradientrun.observed import Counts, PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Units that a learner, or all of a node's past learners together, have claimed and consumed."""
+
+    node: str
+    pod: str
+    claimed: int = 0
+    consumed: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Units claimed and not consumed: lost once the learner has ended."""
+        return max(0, self.claimed - self.consumed)
+
+    def plus(self, other: Record) -> Record:
+        """Return the record with another's counts added."""
+        return replace(self, claimed=self.claimed + other.claimed, consumed=self.consumed + other.consumed)
+
+
+def read_records(status: Mapping[str, Any]) -> list[Record]:
+    """Return the records that a status holds."""
+    return [
+        Record(item["node"], item.get("pod", ""), int(item.get("claimed", 0)), int(item.get("consumed", 0)))
+        for item in status.get("learners") or []
+    ]
+
+
+def write_records(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Return the records as a status holds them."""
+    return [
+        {"node": record.node, "pod": record.pod, "claimed": record.claimed, "consumed": record.consumed}
+        for record in records
+    ]
+
+
+def updated(before: Iterable[Record], pods: Iterable[PodView], counts: Mapping[str, Counts]) -> list[Record]:
+    """Return the records with what is known now: counts never fall, and pods that are gone are summed per node."""
+    known = {record.pod: record for record in before if record.pod}
+    gone = {record.node: record for record in before if not record.pod}
+    present = {pod.name: pod for pod in pods}
+    for name, record in known.items():
+        if name not in present:
+            gone[record.node] = gone.get(record.node, Record(record.node, "")).plus(record)
+    current = [_counted(pod, known.get(pod.name), counts.get(pod.name)) for pod in present.values()]
+    return sorted([*gone.values(), *current], key=lambda record: (record.node, record.pod))
+
+
+def _counted(pod: PodView, before: Record | None, counts: Counts | None) -> Record:
+    record = before or Record(pod.node, pod.name)
+    final = pod.final
+    if final is not None:
+        return replace(record, claimed=final.claimed, consumed=final.consumed)
+    if counts is None:
+        return record
+    return replace(record, claimed=max(record.claimed, counts.claimed), consumed=max(record.consumed, counts.consumed))
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The run's units."""
+
+    total: int
+    claimed: int
+    consumed: int
+    lost: int
+    """Claimed by learners that have ended, and not consumed by them."""
+
+    @property
+    def percent(self) -> int:
+        """Consumed of all, rounded down, so that 100 means all."""
+        return 100 * self.consumed // self.total
+
+
+def tally(total: int, records: Iterable[Record], live: frozenset[str], *, exhausted: bool) -> Units:
+    """Return the run's units. `live` names the pods whose learners may still finish what they hold.
+
+    `exhausted`: a node has found nothing left to claim, so every unit has an owner. Once no learner
+    is live either, what is not consumed is lost, even where a learner was killed between a claim
+    and anyone's seeing it. While some are live, their counts are a few seconds old and prove nothing.
+    """
+    items = list(records)
+    consumed = min(total, sum(record.consumed for record in items))
+    claimed = total if exhausted else min(total, sum(record.claimed for record in items))
+    lost = sum(record.unfinished for record in items if record.pod not in live)
+    if exhausted and not live:
+        lost = total - consumed
+    return Units(total=total, claimed=claimed, consumed=consumed, lost=min(lost, total - consumed))
+
+
+@lru_cache(maxsize=256)
+def unit_count(data: Data) -> int:
+    """Return how many units the grid has."""
+    if not data.taper:
+        return -(-data.steps // data.unit_steps) * data.lanes
+    return len(grid(steps=data.steps, unit_steps=data.unit_steps, lanes=data.lanes, taper=True))
+
+
+def most_lost(limit: str, total: int) -> int:
+    """Return the most units that may be lost, of a number or a percentage, rounded down."""
+    return total * int(limit[:-1]) // 100 if limit.endswith("%") else int(limit)

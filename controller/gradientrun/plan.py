@@ -1,0 +1,180 @@
+"""What to do about a run: pure, from its status as written, what exists and the clock.
+
+Assumes that `status` has been written before the actions are carried out. So a prefix is recorded
+before a pod can use it, an end before anything is stopped, and the counts of pods before they go.
+Every action may be repeated: a reconcile that died half-way is finished by the next one.
+
+Jobs are created once and never applied again. Of an existing Job only the replicas and suspension
+are ever set, and under a Kueue queue the suspension is Kueue's alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gradientmail.run import Pool
+from gradientrun.build import build_config_map, build_job
+from gradientrun.observed import HOST_PATIENCE, JobView, Observed
+from gradientrun.runs import Manifest, Run
+from gradientrun.status import finished_at, gather
+from gradientrun.verdict import Facts, active_deadline, start_deadline
+
+PROGRESS_SECONDS = 7.0
+"""How often a running run's nodes are asked for their counts."""
+NODES_ASKED_PER_SECOND = 10
+"""In large runs, progress is read less often, so that no more nodes than this are asked in a second."""
+PENDING_SECONDS = 10.0
+"""How often a run is looked at while its nodes are late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a child, unless it is there already and the run's own."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleJob:
+    """Set a Job's completions and parallelism."""
+
+    name: str
+    uid: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendJob:
+    """Suspend a Job, or let it go on."""
+
+    name: str
+    uid: str
+    suspend: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete a Job and, in the background, its pods."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRun:
+    """Delete the run, and with it all its children."""
+
+    uid: str
+
+
+Action = Create | ScaleJob | SuspendJob | DeleteJob | DeleteRun
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order, and when to look again at the latest (seconds; None: when something changes)."""
+
+    actions: tuple[Action, ...] = ()
+    requeue_seconds: float | None = None
+
+
+def plan(run: Run, observed: Observed, now: datetime) -> Plan:
+    """Return what to do. `run.status` is the status as written."""
+    if run.deleting:
+        return Plan()
+    if finished_at(run.status):
+        return _after_the_end(run, observed, now)
+    if run.spec is None or run.status.get("phase") == "Failed":
+        return Plan()
+    facts = gather(run, observed, now)
+    if facts.earlier:
+        return Plan(_clear_earlier(facts))
+    actions = [action for pool in run.pools for action in _pool_actions(run, pool, facts)]
+    if any(isinstance(action, Create) for action in actions):
+        actions.insert(0, Create(build_config_map(run)))
+    return Plan((*actions, *_removed_pools(facts)), _next_look(facts))
+
+
+def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
+    stop = tuple(_stop(run, job) for job in observed.jobs if _must_stop(run, job))
+    ended, ttl = finished_at(run.status), run.spec.ttl_seconds_after_finished if run.spec else None
+    if ended is None or ttl is None:
+        return Plan(stop)
+    left = (ended + timedelta(seconds=ttl) - now).total_seconds()
+    return Plan((*stop, DeleteRun(run.uid))) if left <= 0 else Plan(stop, left)
+
+
+def _must_stop(run: Run, job: JobView) -> bool:
+    # A Job that waits in a queue would be started by Kueue one day.
+    return not job.finished and not job.deleting and (bool(run.queue) or not job.suspended)
+
+
+def _stop(run: Run, job: JobView) -> Action:
+    # Kueue would start a suspended Job again; and to keep one would keep its quota.
+    return DeleteJob(job.name, job.uid) if run.queue else SuspendJob(job.name, job.uid, suspend=True)
+
+
+def _clear_earlier(facts: Facts) -> tuple[Action, ...]:
+    earlier = (job for job in facts.observed.jobs if job.attempt != facts.run.attempt and not job.deleting)
+    return tuple(DeleteJob(job.name, job.uid) for job in earlier)
+
+
+def _removed_pools(facts: Facts) -> tuple[Action, ...]:
+    names = {pool.name for pool in facts.run.pools}
+    return tuple(DeleteJob(job.name, job.uid) for job in facts.jobs if job.pool not in names and not job.deleting)
+
+
+def _pool_actions(run: Run, pool: Pool, facts: Facts) -> list[Action]:
+    job = next((job for job in facts.jobs if job.pool == pool.name), None)
+    if job is None:
+        return _missing_job(run, pool, facts)
+    if job.deleting:
+        return []
+    if pool.replicas == 0:
+        return [DeleteJob(job.name, job.uid)]
+    if run.suspended:
+        return [_stop(run, job)] if _must_stop(run, job) else []
+    return [] if job.finished else _adjusted(run, pool, job)
+
+
+def _missing_job(run: Run, pool: Pool, facts: Facts) -> list[Action]:
+    stopping = any(pod.pool == pool.name and not pod.over for pod in facts.pods)
+    if run.suspended or pool.replicas == 0 or stopping:
+        return []
+    return [Create(build_job(run, pool))]
+
+
+def _adjusted(run: Run, pool: Pool, job: JobView) -> list[Action]:
+    actions: list[Action] = []
+    if job.replicas != pool.replicas:
+        actions.append(ScaleJob(job.name, job.uid, pool.replicas))
+    if job.suspended and not run.queue:
+        actions.append(SuspendJob(job.name, job.uid, suspend=False))
+    return actions
+
+
+def _next_look(facts: Facts) -> float | None:
+    waits = [_progress_seconds(facts), *_deadline_seconds(facts)]
+    return max(1.0, min(wait for wait in waits if wait is not None)) if any(w is not None for w in waits) else None
+
+
+def _progress_seconds(facts: Facts) -> float | None:
+    live = len(facts.live)
+    if live:
+        return max(PROGRESS_SECONDS, live / NODES_ASKED_PER_SECOND)
+    idle = facts.run.suspended or (facts.run.queue and all(job.suspended for job in facts.jobs))
+    return None if idle else PENDING_SECONDS
+
+
+def _deadline_seconds(facts: Facts) -> list[float]:
+    gone = (pod.deadline + HOST_PATIENCE for pod in facts.pods if pod.deadline and not pod.over)
+    times = [time for time in (start_deadline(facts), active_deadline(facts)) if time is not None]
+    return [(time - facts.now).total_seconds() for time in (*times, *gone)]
+
+
+def asked(run: Run, observed: Observed, now: datetime) -> tuple[str, ...]:
+    """Return names of the pods to ask for their counts: those of the attempt that run."""
+    if finished_at(run.status) and run.status.get("attempt") == run.attempt:
+        return ()
+    return tuple(pod.name for pod in gather(run, observed, now).live if pod.address)

@@ -1,0 +1,229 @@
+"""The status of a run, derived from what exists and what was recorded: pure.
+
+`derive_status(run, observed, now)` gives the whole status as it should be written. Nothing in the
+controller is decided by reading a phase back; what is read back is what cannot be seen again: the
+attempt's begin, its end, and the counts of learners whose pods are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from gradientmail.run import Pool
+from gradientrun.accounts import Record, Units, read_records, tally, unit_count, updated, write_records
+from gradientrun.observed import JobView, Observed, PodView
+from gradientrun.runs import Run, read_time, write_time
+from gradientrun.stalls import Stall, failure_words, pod_stall, stalls, summary
+from gradientrun.verdict import INVALID_SPEC, Facts, Verdict, condition, judge
+
+NODES_LISTED = 50
+"""Nodes named one by one in the status; in runs of more, those that run well are left to the pools' sums first."""
+MESSAGE_LIMIT = 1024
+
+
+def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]:
+    """Return the run's status as it should be at `now` (aware of its time zone)."""
+    facts = gather(run, observed, now)
+    verdict = judge(facts)
+    records = _records(facts)
+    found = [] if verdict.over or run.suspended else stalls(_current(facts), now)
+    status: dict[str, Any] = {
+        "observedGeneration": run.generation,
+        "attempt": run.attempt,
+        "phase": verdict.phase,
+        "mailboxPrefix": facts.before.get("mailboxPrefix") or run.prefix or None,
+        "startTime": facts.before.get("startTime") or write_time(now),
+        "completionTime": _completion_time(facts, verdict),
+        "units": _units(facts.units),
+        "estimatedRemainingSeconds": None if verdict.over else _remaining(facts, records),
+        "nodesRunning": len(facts.live),
+        "nodesWanted": sum(pool.replicas for pool in run.pools),
+        "nodes": _nodes(facts, records),
+        "pools": [_pool(pool, facts, records) for pool in run.pools],
+        "learners": write_records(records),
+        "conditions": _conditions(facts, verdict, summary(found)),
+    }
+    return {name: value for name, value in status.items() if value is not None}
+
+
+def gather(run: Run, observed: Observed, now: datetime) -> Facts:
+    """Return the facts that a judgement needs. A status of another attempt counts as none."""
+    before = run.status if run.status.get("attempt") == run.attempt else {}
+    none = Units(total=1, claimed=0, consumed=0, lost=0)
+    facts = Facts(run=run, observed=observed, units=none, before=before, now=now)
+    if run.spec is None:
+        return replace(facts, units=_recorded_units(before))
+    live = frozenset(pod.name for pod in facts.live)
+    units = tally(unit_count(run.spec.data), _records(facts), live, exhausted=facts.exhausted)
+    return replace(facts, units=units)
+
+
+def _records(facts: Facts) -> list[Record]:
+    return updated(read_records(facts.before), facts.pods, facts.observed.counts)
+
+
+def _recorded_units(before: Mapping[str, Any]) -> Units:
+    units = before.get("units") or {}
+    return Units(
+        **{name: int(units.get(name, 0)) for name in ("claimed", "consumed", "lost")}, total=int(units.get("total", 1))
+    )
+
+
+def _current(facts: Facts) -> Observed:
+    return replace(facts.observed, jobs=tuple(facts.jobs), pods=tuple(facts.pods))
+
+
+def _units(units: Units) -> dict[str, int]:
+    return {
+        "total": units.total,
+        "claimed": units.claimed,
+        "consumed": units.consumed,
+        "lost": units.lost,
+        "percent": units.percent,
+    }
+
+
+def _completion_time(facts: Facts, verdict: Verdict) -> str | None:
+    if not verdict.over:
+        return None
+    return str(facts.before.get("completionTime") or write_time(facts.now))
+
+
+def _remaining(facts: Facts, records: Iterable[Record]) -> int | None:
+    """Units left by the pace of the nodes that run. It stands while no unit is finished, so that nothing is written."""
+    if not facts.live:
+        return None
+    if (facts.before.get("units") or {}) == _units(facts.units) and "estimatedRemainingSeconds" in facts.before:
+        return int(facts.before["estimatedRemainingSeconds"])
+    consumed = {record.pod: record.consumed for record in records}
+    pace = sum(
+        consumed[pod.name] / max(1.0, (facts.now - pod.started).total_seconds()) for pod in facts.live if pod.started
+    )
+    left = max(0, facts.units.total - facts.units.consumed - facts.units.lost)
+    return round(left / pace) if pace else None
+
+
+def _nodes(facts: Facts, records: list[Record]) -> list[dict[str, Any]]:
+    nodes = [_node(pool, index, facts, records) for pool in facts.run.pools for index in range(pool.replicas)]
+    if len(nodes) > NODES_LISTED:
+        nodes.sort(key=lambda node: ("message" not in node, node["phase"] != "Running"))
+    return nodes[:NODES_LISTED]
+
+
+def _node(pool: Pool, index: int, facts: Facts, records: list[Record]) -> dict[str, Any]:
+    name = f"{pool.name}-{index}"
+    pods = [pod for pod in facts.pods if pod.node == name]
+    pod = max(pods, key=lambda pod: (not pod.over, pod.created), default=None)
+    previous = _recorded_node(facts, name)
+    if pod is None and previous and finished_at(facts.before):
+        return dict(previous)
+    job = next((job for job in facts.jobs if job.pool == pool.name), None)
+    mine = [record for record in records if record.node == name]
+    node = {
+        "name": name,
+        "pool": pool.name,
+        "pod": pod.name if pod else None,
+        "phase": _node_phase(index, pod, job, facts),
+        "claimed": sum(record.claimed for record in mine),
+        "consumed": sum(record.consumed for record in mine),
+        "step": _step(pod, facts, previous),
+        "restarts": max([pod.failures for pod in pods], default=0),
+        "message": _node_message(pod, pods, facts)[:MESSAGE_LIMIT] or None,
+    }
+    return {key: value for key, value in node.items() if value is not None}
+
+
+def _recorded_node(facts: Facts, name: str) -> Mapping[str, Any]:
+    return next((node for node in facts.before.get("nodes") or [] if node.get("name") == name), {})
+
+
+def _node_phase(index: int, pod: PodView | None, job: JobView | None, facts: Facts) -> str:
+    if job is not None and index in job.succeeded:
+        return "Succeeded"
+    if job is not None and index in job.failed:
+        return "Failed"
+    if pod is None:
+        return "Pending"
+    if pod.succeeded:
+        return "Succeeded"
+    if job is not None and job.finished == "Failed":
+        return "Failed"
+    return "Running" if pod.live(facts.now) else "Pending"
+
+
+def _step(pod: PodView | None, facts: Facts, previous: Mapping[str, Any]) -> int | None:
+    final = pod.final if pod else None
+    if final is not None and final.step is not None:
+        return final.step
+    fresh = facts.observed.counts.get(pod.name) if pod else None
+    return fresh.step if fresh and fresh.step is not None else previous.get("step")
+
+
+def _node_message(pod: PodView | None, pods: list[PodView], facts: Facts) -> str:
+    if pod is None:
+        return ""
+    if pod.missing(facts.now):
+        return "its host does not answer"
+    stall = pod_stall(pod, facts.observed, facts.now)
+    if stall is not None:
+        return f"{stall.reason}: {stall.words}"
+    if pod.disruption and not pod.over:
+        return pod.disruption
+    failed = [words for words in map(failure_words, sorted(pods, key=lambda pod: pod.created)) if words]
+    return failed[-1] if failed and not pod.succeeded else ""
+
+
+def _pool(pool: Pool, facts: Facts, records: list[Record]) -> dict[str, Any]:
+    job = next((job for job in facts.jobs if job.pool == pool.name), None)
+    mine = [record for record in records if record.node.rpartition("-")[0] == pool.name]
+    wanted = frozenset(range(pool.replicas))
+    return {
+        "name": pool.name,
+        "replicas": pool.replicas,
+        "running": sum(pod.pool == pool.name for pod in facts.live),
+        "succeeded": len(job.succeeded & wanted) if job else 0,
+        "failed": len(job.failed & wanted) if job else 0,
+        "claimed": sum(record.claimed for record in mine),
+        "consumed": sum(record.consumed for record in mine),
+    }
+
+
+def _conditions(facts: Facts, verdict: Verdict, stall: Stall | None) -> list[dict[str, Any]]:
+    running = verdict.phase == "Running"
+    wanted: list[tuple[str, bool, str, str]] = [("Running", running, verdict.reason, verdict.message)]
+    if verdict.phase == "Suspended" or condition(facts.before, "Suspended"):
+        suspended = verdict.phase == "Suspended"
+        wanted.append(("Suspended", suspended, verdict.reason if suspended else "Resumed", verdict.message))
+    if stall is not None:
+        wanted.append(("Stalled", True, stall.reason, f"{stall.who}: {stall.words}"))
+    else:
+        wanted.append(("Stalled", False, "AsExpected", "nothing keeps a node from running"))
+    if verdict.over:
+        wanted.append(("Complete" if verdict.phase == "Succeeded" else "Failed", True, verdict.reason, verdict.message))
+    return [_condition(facts, *item) for item in wanted]
+
+
+def _condition(facts: Facts, kind: str, true: bool, reason: str, message: str) -> dict[str, Any]:
+    status = "True" if true else "False"
+    before = condition(facts.before, kind)
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:MESSAGE_LIMIT],
+        "lastTransitionTime": since or write_time(facts.now),
+        "observedGeneration": facts.run.generation,
+    }
+
+
+def finished_at(status: Mapping[str, Any]) -> datetime | None:
+    """Return when the attempt that a status describes ended, or None if it has not, or may yet be read anew."""
+    ended = any(
+        condition(status, kind).get("status") == "True" and condition(status, kind).get("reason") != INVALID_SPEC
+        for kind in ("Complete", "Failed")
+    )
+    return read_time(status["completionTime"]) if ended and status.get("completionTime") else None
