@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from tests.servers import CREDENTIALS, moto_server
+from mypy_boto3_s3 import S3Client
 
 from gradientmail.mailbox import S3Options, open_mailbox
 from gradientmail.mailbox.base import Store
+from tests.servers import CREDENTIALS, moto_server
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +23,17 @@ def s3_server() -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def s3_client(s3_server: str) -> S3Client:
+    """A plain client of the S3 server, to arrange what a mailbox cannot."""
+    return boto3.session.Session().client("s3", endpoint_url=s3_server)
+
+
 @pytest.fixture
-def bucket(s3_server: str) -> str:
+def bucket(s3_client: S3Client) -> str:
     """Name of a fresh bucket."""
     name = f"test-{uuid.uuid4().hex}"
-    boto3.session.Session().client("s3", endpoint_url=s3_server).create_bucket(Bucket=name)
+    s3_client.create_bucket(Bucket=name)
     return name
 
 

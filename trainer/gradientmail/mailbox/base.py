@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from gradientmail.mailbox.errors import MailboxUnavailable
+from gradientmail.mailbox.errors import MailboxUnavailable, MailboxUnsuitable
 from gradientmail.mailbox.keys import check_bound, check_key
 
 Operation = Literal["put_if_absent", "get", "list", "delete"]
@@ -131,6 +131,8 @@ class Store(ABC):
             yield from page.keys
             if page.resume is None:
                 return
+            if page.resume <= after:
+                raise MailboxUnsuitable(f"{self!r} lists from the start although asked for what follows {after!r}")
             after = page.resume
 
     def delete(self, keys: Iterable[str]) -> None:

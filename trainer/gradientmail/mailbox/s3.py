@@ -21,11 +21,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from email.utils import parsedate_to_datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import botocore.loaders
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
@@ -144,7 +148,8 @@ class S3Store(Store):
         return Page(keys, found[-1] if answer.get("IsTruncated") and found else None)
 
     def _list_objects(self, prefix: str, after: str) -> ListObjectsV2OutputTypeDef:
-        bounds = {"StartAfter": self._base + after} if after else {}
+        # From the start too: that passes over the empty object by which consoles show the prefix as a folder.
+        bounds = {"StartAfter": self._base + after} if self._base + after else {}
         answer = self._list_once(prefix, bounds)
         # A page may be empty although more follow; only the store's own token leads on from there.
         while answer["IsTruncated"] and not answer.get("Contents"):
@@ -203,17 +208,21 @@ class S3Store(Store):
             raise explained(error, self._place, operation) from error
 
     def _new_client(self) -> S3Client:
-        import boto3  # takes a third of a second, which nodes without S3 need not wait
-
+        # A session of its own: the threads of other stores may be making clients too, which one session does not allow.
+        session = botocore.session.get_session()
+        session.register_component("data_loader", _service_models())
         try:
-            client = boto3.session.Session(region_name=self.options.region).client(
-                "s3", endpoint_url=self.options.endpoint_url, config=_client_config(self.options)
+            client = session.create_client(
+                "s3",
+                region_name=self.options.region,
+                endpoint_url=self.options.endpoint_url,
+                config=_client_config(self.options),
             )
-        except ValueError as error:  # a malformed endpoint or region
+        except (ValueError, *ClientFailure) as error:  # ValueError: a malformed endpoint or region
             raise explained(error, self._place, "open") from error
         if self.options.checksums == "when_required":
             client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
-        return client
+        return cast("S3Client", client)
 
 
 class _BrokenAnswer(Exception):
@@ -236,6 +245,12 @@ class _PerProcess(Generic[Result]):
             if not made:
                 made.append(self._make())
             return made[0]
+
+
+@cache
+def _service_models() -> Loader:
+    """Return S3's description, shared by all clients: reading it is most of the cost of a client."""
+    return botocore.loaders.create_loader()
 
 
 def _client_config(options: S3Options) -> Config:

@@ -157,7 +157,8 @@ PERMISSIONS = {
 def _overloaded(name: str, number: int, place: Place, operation: str) -> MailboxUnavailable:
     if number == 507 or "StorageFull" in name or "QuotaExceeded" in name:
         return MailboxUnavailable(f"{place} is full ({name}); free some space and try again")
-    return MailboxUnavailable(f"{place} could not serve {operation} now ({number} {name}); try again")
+    answer = name if name == str(number) else f"{number} {name}"
+    return MailboxUnavailable(f"{place} could not serve {operation} now ({answer}); try again")
 
 
 def _insecure(error: Exception, place: Place) -> MailboxError:
