@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradientmail.exits import Exit
@@ -297,6 +297,7 @@ values = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(args=st.dictionaries(texts, values, max_size=4))
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_any_arguments_come_back_equal(args: dict[str, object], form: str) -> None:
