@@ -33,7 +33,7 @@ def spec() -> Schema:
     return schema
 
 
-def test_the_charts_template_is_up_to_date() -> None:
+def test_the_charts_template_and_the_document_are_up_to_date() -> None:
     check = subprocess.run([sys.executable, "hack/crd.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert (check.returncode, check.stderr) == (0, "")
 
