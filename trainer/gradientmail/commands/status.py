@@ -1,0 +1,41 @@
+"""`gradientmail status`: where a run stands, from its mailbox alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from gradientmail.report.opening import open_run
+from gradientmail.report.status import run_status
+from gradientmail.report.table import status_text
+from gradientmail.runstate import SILENT_AFTER_SECONDS, read_run
+
+MOST_RECEIPTS = 10_000
+"""Receipts read without --exact: at most some seconds on S3."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(status)
+
+
+def status(
+    run: Annotated[str, typer.Argument(metavar="URL|FOLDER", help="A run's folder, or the URL of its mailbox.")],
+    exact: Annotated[bool, typer.Option("--exact", help="Read every receipt, however many there are.")] = False,
+    silent_after: Annotated[
+        float, typer.Option(min=0.0, help="Seconds without a heartbeat after which a node is taken for dead.")
+    ] = SILENT_AFTER_SECONDS,
+    endpoint_url: Annotated[str | None, typer.Option(help="Endpoint of an S3-compatible store.")] = None,
+    region: Annotated[str | None, typer.Option(help="Region of the bucket.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say where a run stands: units claimed, consumed and lost, a line per node, and the time left."""
+    box = open_run(run, endpoint_url=endpoint_url, region=region)
+    standing = run_status(read_run(box, most_receipts=None if exact else MOST_RECEIPTS), silent_after=silent_after)
+    if as_json:
+        typer.echo(json.dumps(standing.to_dict(), indent=2))
+    else:
+        Console(highlight=False, soft_wrap=True).print(status_text(standing))

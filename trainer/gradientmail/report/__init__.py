@@ -1,0 +1,1 @@
+"""What a run came to, read from its mailbox: status, figures, table and picture."""

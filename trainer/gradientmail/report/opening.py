@@ -1,0 +1,73 @@
+"""From what a person names, a folder or a URL, to the mailbox of a run that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import yaml
+
+from gradientmail.exits import UserError
+from gradientmail.mailbox import S3Options, Store, open_mailbox
+from gradientmail.run import MailboxSpec
+
+MAILBOX_FOLDER = "mailbox"
+"""Mailbox of a run in the folder that `gradientmail local` made."""
+LONG_PAGE = 1_000_000
+"""Keys in a page of a folder's listing."""
+MAILBOX_NOTE = "mailbox.yaml"
+"""Where that mailbox is instead, if the run used another store: a `spec.mailbox` whose url is the run's prefix."""
+
+
+def open_run(target: str, *, endpoint_url: str | None = None, region: str | None = None) -> Store:
+    """Open the mailbox at a URL, in a run's folder, or in a mailbox folder. Makes no request.
+
+    Raises UserError if there is no such folder or the URL is not understood.
+    """
+    if "://" in target or target.startswith("memory:"):
+        return _open_url(target, S3Options(endpoint_url=endpoint_url, region=region))
+    folder = Path(target)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {target!r}: give a run's folder, its mailbox folder, or a mailbox URL")
+    if (folder / MAILBOX_NOTE).is_file():
+        return _open_noted(folder / MAILBOX_NOTE)
+    inside = folder / MAILBOX_FOLDER
+    return _open_url((inside if inside.is_dir() else folder).resolve().as_uri(), S3Options())
+
+
+def s3_options(spec: MailboxSpec) -> S3Options:
+    """Return the options that a manifest's mailbox asks for."""
+    return S3Options(
+        endpoint_url=spec.endpoint_url,
+        region=spec.region,
+        checksums="when_supported" if spec.checksums == "WhenSupported" else "when_required",
+        addressing_style={"Auto": "auto", "Path": "path", "Virtual": "virtual"}[spec.addressing],  # type: ignore[arg-type]
+    )
+
+
+def note(folder: Path, spec: MailboxSpec) -> None:
+    """Note in a run's folder that its mailbox is elsewhere."""
+    text = yaml.safe_dump(spec.model_dump(by_alias=True, exclude_none=True), sort_keys=False)
+    (folder / MAILBOX_NOTE).write_text(text, encoding="utf-8")
+
+
+def _open_noted(path: Path) -> Store:
+    try:
+        spec = MailboxSpec.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} does not say where the run's mailbox is: give the mailbox URL instead") from error
+    return _open_url(spec.url, s3_options(spec))
+
+
+def _open_url(url: str, options: S3Options) -> Store:
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
+        raise UserError(f"there is no folder {unquote(parts.path)!r}: give the mailbox URL that the run itself names")
+    try:
+        box = open_mailbox(url, s3=options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if parts.scheme == "file":
+        # A folder is read and sorted whole for each page, so that small pages make listings quadratic.
+        box.page_keys = LONG_PAGE
+    return box
