@@ -1,8 +1,8 @@
-"""Entry point of ``python3 hack/cluster``."""
+"""Entry point of ``python3 hack/cluster``, which runs before any virtual environment exists."""
 
+import importlib
 import sys
 
-from testcluster.cli import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    # By name: this folder is on the path only when it is run, so type checkers know the package by a longer one.
+    sys.exit(importlib.import_module("testcluster.cli").main())

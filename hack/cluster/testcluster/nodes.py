@@ -26,6 +26,7 @@ PARALLEL_IMPORTS = 2
 COVER_AND_RUN = 'while [ "$1" != -- ]; do mount --bind "$1" "$2" || exit 1; shift 2; done; shift; exec "$@"'
 # A machine keeps these in memory: they do not outlive a power cut.
 RUNTIME_FOLDER = "/run/containerd"
+KUBELET_FOLDER = "/var/lib/kubelet"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Node:
         cgroups.create(configs.pods_group(self.name))
         pid = self._start_containerd(joins)
         self.load([files.pause_archive])
+        self._keep_gpus()
         inside = ["nsenter", f"--mount=/proc/{pid}/ns/mnt", "--"]
         command = configs.kubelet(self._layout, self.name, addresses)
         command[0] = str(files.kubernetes / "kubelet")
@@ -116,6 +118,12 @@ class Node:
 
     def _containerd_file(self) -> Path:
         return self._layout.configuration / f"containerd-{self.name}.toml"
+
+    def _keep_gpus(self) -> None:
+        """Have kubelet keep the pretend GPUs when it starts again: it resets them where this folder has no file."""
+        folder = self._covered(KUBELET_FOLDER) / "device-plugins"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "pretend-gpus").touch()
 
     def _start_containerd(self, joins: Sequence[Path]) -> int:
         command = ["unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c", COVER_AND_RUN, "sh"]

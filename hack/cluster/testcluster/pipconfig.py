@@ -56,7 +56,7 @@ def mounts_for(sections: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, dic
     for section, options in sections.items():
         for option, value in options.items():
             source = Path(value)
-            if option in FOLDER_OPTIONS and not source.is_dir():
+            if option in FOLDER_OPTIONS and not _has_files(source):
                 kept = value if "://" in value else None
             elif option in FILE_OPTIONS + FOLDER_OPTIONS:
                 mounts[value] = Mount(source, _target(option, value))
@@ -80,6 +80,10 @@ def prepare(folder: Path) -> list[Mount]:
     certificates = [Mount(system, SYSTEM_CERTIFICATES)] if system.exists() else []
     others = [mount for mount in mounts if mount.target != SYSTEM_CERTIFICATES]
     return [Mount(file, PIP_CONFIG), *certificates, *others]
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _target(option: str, value: str) -> str:

@@ -44,8 +44,13 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """Read what `to_json` wrote."""
-        return cls(**json.loads(text))
+        """Read what `to_json` wrote; raises `ClusterError` for what another version of the tool wrote."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            raise ClusterError(
+                "The cluster was made by another version of this tool; run: python3 hack/cluster down"
+            ) from None
 
 
 @dataclass(frozen=True)
