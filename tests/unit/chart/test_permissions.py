@@ -4,26 +4,19 @@ from typing import Any
 
 import pytest
 
+from gradientrun.cluster import NEEDED
 from tests.unit.chart.rendering import Helm, Object, is_test
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
 
 CONTROLLER_RULES = [
     {"apiGroups": ["gradientmail.io"], "resources": ["gradientruns"], "verbs": ["get", "list", "watch", "delete"]},
-    {"apiGroups": ["gradientmail.io"], "resources": ["gradientruns/status"], "verbs": ["get", "patch", "update"]},
+    {"apiGroups": ["gradientmail.io"], "resources": ["gradientruns/status"], "verbs": ["patch"]},
     {"apiGroups": ["gradientmail.io"], "resources": ["gradientruns/finalizers"], "verbs": ["update"]},
-    {
-        "apiGroups": ["batch"],
-        "resources": ["jobs"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-    },
-    {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-    },
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create", "patch"]},
 ]
 SUBJECT = [{"kind": "ServiceAccount", "name": "trial-gradientmail", "namespace": "system"}]
 TWO_NAMESPACES = 'watchNamespaces=["team-a","team-b"]'
@@ -72,6 +65,22 @@ def test_installs_without_any_right_on_the_cluster(helm: Helm) -> None:
         "Service",
         "ServiceAccount",
     ]
+
+
+def test_controller_may_do_what_it_needs_and_no_more() -> None:
+    granted = {
+        (verb, group, resource)
+        for rule in CONTROLLER_RULES
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {
+        (asked["verb"], asked["group"], "/".join(filter(None, [asked["resource"], asked["subresource"]])))
+        for asked in (permission.attributes for permission in NEEDED)
+    }
+    # The API server asks for it on the owner of a Job, not the controller.
+    assert granted == needed | {("update", "gradientmail.io", "gradientruns/finalizers")}
 
 
 @pytest.mark.parametrize("settings", [(), (TWO_NAMESPACES,)])
