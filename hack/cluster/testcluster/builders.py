@@ -82,10 +82,6 @@ class Buildah:
         target = f"oci-archive:{archive}:{tag}"
         _run_export(tag, [*self._command, "push", "--disable-compression", tag, target])
 
-    def remove_unused(self) -> None:
-        """Remove images that no name points to, left by earlier builds."""
-        run([*self._command, "rmi", "--prune"], timeout_seconds=600.0)
-
 
 class Docker:
     """A Docker engine; how it reaches package indexes is the engine's own configuration."""

@@ -124,7 +124,7 @@ def _remove_folder(folder: Path, deadline: float) -> None:
 def _read_pids(file: Path) -> set[int]:
     try:
         return {int(word) for word in file.read_text().split()}
-    except (FileNotFoundError, OSError):
+    except OSError:
         return set()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import cgroups, configs
 from .kubectl import Kubectl
-from .pki import Authority
+from .pki import Authority, write_private
 from .processes import Supervisor
 from .settings import Addresses, Settings
 from .shell import wait_until
@@ -84,4 +84,4 @@ class ControlPlane:
         authority.issue("apiserver", "/CN=kube-apiserver", names)
         for name, subject in IDENTITIES.items():
             authority.issue(name, subject)
-            self._layout.kubeconfig(name).write_text(authority.kubeconfig(name, configs.server(addresses)))
+            write_private(self._layout.kubeconfig(name), authority.kubeconfig(name, configs.server(addresses)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import archives, cgroups, configs
 from .errors import ClusterError
 from .host import COVERED_FOLDERS
-from .pki import Authority
+from .pki import Authority, write_private
 from .processes import Supervisor
 from .settings import Addresses
 from .shell import run, say, succeeds, wait_until
@@ -110,7 +110,7 @@ class Node:
         layout, name = self._layout, self.name
         layout.node(name).mkdir(parents=True, exist_ok=True)
         authority.issue(name, f"/O=system:nodes/CN=system:node:{name}", (f"IP:{addresses.node(name)}", f"DNS:{name}"))
-        layout.kubeconfig(name).write_text(authority.kubeconfig(name, configs.server(addresses)))
+        write_private(layout.kubeconfig(name), authority.kubeconfig(name, configs.server(addresses)))
         kubelet = configs.kubelet_config(layout, name, addresses, authority)
         (layout.configuration / f"kubelet-{name}.json").write_text(kubelet)
         containerd = configs.containerd_config(layout, name, files.network_plugins, files.pause_image)

@@ -95,5 +95,11 @@ class Authority:
         temporary.replace(self.certificate(name))
 
 
+def write_private(file: Path, text: str) -> None:
+    """Write a file that nobody but its owner can read."""
+    file.touch(mode=0o600)
+    file.write_text(text)
+
+
 def _encoded(file: Path) -> str:
     return base64.b64encode(file.read_bytes()).decode()

@@ -74,6 +74,7 @@ class Bare:
 
     def leftovers(self) -> list[str]:
         """Processes, mounts, links, rules, control groups and folders that exist."""
+        self._require()
         pids = processes.marked(MARK, str(FOLDER)) | cgroups.members()
         found = [f"process {pid} ({_command_of(pid)})" for pid in sorted(pids)]
         found += [f"mount {point}" for point in self._mounts()]
@@ -85,6 +86,7 @@ class Bare:
         """State of the control plane and of each node."""
         if not self.exists():
             return ["No cluster is up."]
+        self._require()
         settings = self._settings()
         names = (ETCD, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
         lines = [f"{name}: {self._process_state(name)}" for name in names]
