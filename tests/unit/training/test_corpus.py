@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradientmail.training.data.corpus import Corpus, Shard, open_corpus, steps_served
+from gradientmail.training.data.corpus import Corpus, Shard, open_corpus
 from gradientmail.training.data.errors import CorpusError
 from gradientmail.training.data.files import find_local
-from gradientmail.training.data.shards import Layout
+from gradientmail.training.data.shards import Layout, steps_served
 from gradientmail.training.sequences import TokenSequences
 from tests.unit.training.conftest import MakeShards
 

@@ -87,7 +87,8 @@ def test_own_code_that_raises_keeps_its_traceback(folder: Path) -> None:
         (
             "mine:number",
             {},
-            "task 'mine:number' names something of type int, which cannot be called: name a function that returns a Task",
+            "task 'mine:number' names something of type int, which cannot be called: "
+            "name a function that returns a Task",
         ),
         ("mine:task", {"widht": 3}, "task 'mine:task' has no argument 'widht': did you mean 'width'?"),
         ("mine:task", {"zzz": 3}, "task 'mine:task' has no argument 'zzz': it has 'depth', 'width'"),

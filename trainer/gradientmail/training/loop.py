@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from gradientmail.exchange import TrainingSession
 from gradientmail.training.pace import Pace
 from gradientmail.training.task import Sequences, Task
 from gradientmail.units import Unit
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,6 @@ class Trained:
     learning_rate: float
     samples: int
     """Tokens trained on."""
-    seconds: float
-    """From taking the batch to being ready for the next one."""
 
 
 def train(
@@ -55,7 +50,6 @@ def train(
     *,
     done: Callable[[Trained], None],
     pace: Pace | None = None,
-    clock: Clock = time.perf_counter,
 ) -> None:
     """Train on each batch in turn. Raises what the task, the session, the queue or `done` raise.
 
@@ -63,7 +57,6 @@ def train(
     """
     task.model.train()
     for step, batch in batches:
-        start = clock()
         if pace is not None:
             pace.begin()
         learning_rate = task.schedule(step)
@@ -72,7 +65,7 @@ def train(
         session.step(samples=samples)
         if pace is not None:
             pace.end()
-        done(Trained(step, loss, learning_rate, samples, clock() - start))
+        done(Trained(step, loss, learning_rate, samples))
 
 
 def train_batch(batch: Tensor, task: Task, rule: Rule, learning_rate: float) -> Tensor:

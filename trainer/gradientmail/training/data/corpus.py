@@ -108,8 +108,3 @@ def open_corpus(
 def _shard(source: Source, form: Format) -> Shard:
     head = source.read(0, min(HEADER_BYTES, source.size)) if source.size else b""
     return Shard(source, layout(source.name, head, source.size, form))
-
-
-def steps_served(tokens: int, *, batch: int, context: int) -> int:
-    """Return the number of dataset steps that a corpus serves: its last token is a target only."""
-    return max(0, tokens - 1) // context // batch

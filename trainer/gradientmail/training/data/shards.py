@@ -50,6 +50,11 @@ def layout(name: str, head: bytes, size: int, form: Format = "auto") -> Layout:
     return _headerless(name, size)
 
 
+def steps_served(tokens: int, *, batch: int, context: int) -> int:
+    """Return the number of dataset steps that a corpus serves: its last token is a target only."""
+    return max(0, tokens - 1) // context // batch
+
+
 def _has_header(head: bytes, form: Format) -> bool:
     if len(head) < HEADER_BYTES:
         return False

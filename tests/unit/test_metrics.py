@@ -1,0 +1,117 @@
+"""The trainer's metrics, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gradientmail.mailbox import Request
+from gradientmail.metrics import COMMON, METRICS, Labels, TrainerMetrics
+from gradientmail.progress import NodeProgress
+
+PROGRESS = NodeProgress(
+    learner="l",
+    node="a-0",
+    claimed=5,
+    consumed=3,
+    conflicts=2,
+    batches=70,
+    samples=4480,
+    step=63,
+    loss=2.5,
+    buffered=8,
+    wait_seconds=1.25,
+    train_seconds=40.5,
+)
+
+
+def made(progress: NodeProgress = PROGRESS) -> TrainerMetrics:
+    return TrainerMetrics(Labels("default", "first", "a-0"), units=800, progress=lambda: progress)
+
+
+def samples(metrics: TrainerMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Samples by name and by the labels that are not common to all."""
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
+        for sample in family.samples:
+            assert {name: sample.labels[name] for name in COMMON} == {
+                "namespace": "default",
+                "run": "first",
+                "node": "a-0",
+            }
+            rest = tuple(sorted((name, value) for name, value in sample.labels.items() if name not in COMMON))
+            found[sample.name, rest] = sample.value
+    return found
+
+
+def test_progress_is_read_when_asked() -> None:
+    values = {name: value for (name, rest), value in samples(made()).items() if not rest and "_seconds_" not in name}
+    assert {name: value for name, value in values.items() if not name.endswith("_created")} == {
+        "gradientmail_units": 800.0,
+        "gradientmail_units_claimed_total": 5.0,
+        "gradientmail_units_consumed_total": 3.0,
+        "gradientmail_claim_conflicts_total": 2.0,
+        "gradientmail_buffered_batches": 8.0,
+        "gradientmail_batches_total": 70.0,
+        "gradientmail_samples_total": 4480.0,
+        "gradientmail_step": 63.0,
+        "gradientmail_loss": 2.5,
+    }
+
+
+def test_times_of_the_loop() -> None:
+    found = samples(made())
+    assert found["gradientmail_wait_seconds_total", ()] == 1.25
+    assert found["gradientmail_train_seconds_total", ()] == 40.5
+
+
+def test_what_is_not_known_yet_is_left_out() -> None:
+    names = {name for name, _ in samples(made(NodeProgress("l", "a-0")))}
+    assert "gradientmail_step" not in names
+    assert "gradientmail_loss" not in names
+    assert "gradientmail_batches_total" in names
+
+
+def test_requests_are_counted_by_operation_and_outcome() -> None:
+    metrics = made()
+    for outcome in ("ok", "exists", "ok"):
+        metrics.request(Request("put_if_absent", outcome, 0.03, 1))
+    found = samples(metrics)
+    requests = "gradientmail_mailbox_requests_total"
+    assert found[requests, (("operation", "put_if_absent"), ("outcome", "ok"))] == 2.0
+    assert found[requests, (("operation", "put_if_absent"), ("outcome", "exists"))] == 1.0
+    buckets = "gradientmail_mailbox_request_seconds_bucket"
+    assert found[buckets, (("le", "0.025"), ("operation", "put_if_absent"))] == 0.0
+    assert found[buckets, (("le", "0.05"), ("operation", "put_if_absent"))] == 3.0
+
+
+def test_claims_and_loads_are_timed() -> None:
+    metrics = made()
+    metrics.claimed("000000-0.json", 0.2)
+    metrics.lost("000000-1.json")
+    metrics.loaded("000000-0.json", 20, 3.0)
+    metrics.consumed("000000-0.json")
+    found = samples(metrics)
+    assert found["gradientmail_claim_seconds_count", ()] == 1.0
+    assert found["gradientmail_claim_seconds_sum", ()] == 0.2
+    assert found["gradientmail_load_seconds_sum", ()] == 3.0
+
+
+def test_every_declared_metric_is_exported_with_its_help_and_no_other() -> None:
+    metrics = made()
+    metrics.request(Request("get", "ok", 0.01, 1))
+    text = generate_latest(metrics.registry).decode()
+    helps = {
+        line.split(" ", 3)[2]: line.split(" ", 3)[3]
+        for line in text.splitlines()
+        if line.startswith("# HELP") and "_created" not in line
+    }
+    assert helps == {
+        f"{metric.name}_total" if metric.kind == "counter" else metric.name: metric.help for metric in METRICS
+    }
+
+
+def test_buckets_rise() -> None:
+    for metric in METRICS:
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert bool(metric.buckets) is (metric.kind == "histogram")

@@ -1,0 +1,41 @@
+"""What a node writes when it leaves: its last word and its termination message. Needs no torch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from gradientmail.layout import left_key
+from gradientmail.mailbox import Mailbox
+from gradientmail.progress import NodeProgress
+
+MESSAGE_BYTES = 4096
+"""What Kubernetes keeps of a termination message."""
+
+logger = logging.getLogger(__name__)
+
+
+def termination_message(progress: NodeProgress, limit: int = MESSAGE_BYTES) -> bytes:
+    """Return the progress as JSON of at most `limit` bytes; its message is cut short if need be."""
+    text = progress.to_json().encode()
+    while len(text) > limit and progress.message:
+        kept = len(progress.message) - max(2, (len(text) - limit) // 6)
+        progress = replace(progress, message=f"{progress.message[: max(0, kept)]}…" if kept > 0 else "")
+        text = progress.to_json().encode()
+    return text
+
+
+def write_termination_message(path: Path | None, progress: NodeProgress) -> None:
+    """Write the message where Kubernetes looks for it. A path that cannot be written is logged, no more."""
+    if path is None:
+        return
+    try:
+        path.write_bytes(termination_message(progress))
+    except OSError as error:
+        logger.warning("the termination message could not be written to %s: %s", path, error.strerror)
+
+
+def write_left(mailbox: Mailbox, learner: str, progress: NodeProgress) -> None:
+    """Write `left/{learner}`, the node's last word. Raises the mailbox's errors."""
+    mailbox.put_if_absent(left_key(learner), progress.to_json().encode())

@@ -1,0 +1,96 @@
+"""One node's part of a run, from the manifest alone: which node, which units first, how slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gradientmail.exits import UserError
+from gradientmail.layout import beat_key
+from gradientmail.mailbox import S3Options
+from gradientmail.mailbox.keys import problem
+from gradientmail.run import GradientRun
+from gradientmail.training.logs import LogFormat
+from gradientmail.units import Unit, first_lane
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """What a node is told besides the manifest."""
+
+    node: str
+    """`{pool}-{index}`."""
+    learner_id: str
+    """Unique to this process under the prefix."""
+    mailbox: str
+    """URL of the run's own prefix."""
+    namespace: str | None = None
+    """For the metrics; None for the manifest's."""
+    metrics_port: int | None = None
+    """0 for any free port, None for none at all."""
+    log_format: LogFormat = "text"
+    termination_message: Path | None = None
+    grace_seconds: float = 25.0
+    join: bool = False
+    """Take part in whatever run with the same data grid the prefix holds."""
+    slowdown: float | None = None
+    """How many times slower than it is the node is to be; None for what the manifest's simulatedSpeed asks for."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands among the run's nodes."""
+
+    pool: str
+    ordinal: int
+    """Position over all pools, in the manifest's order."""
+
+
+def place_of(manifest: GradientRun, node: str) -> Place:
+    """Return where `{pool}-{index}` stands. An index beyond the replicas is a node added later. Raises UserError."""
+    pool, _, index = node.rpartition("-")
+    before = 0
+    for each in manifest.spec.nodes:
+        if each.name == pool and index.isdecimal():
+            return Place(pool, before + int(index))
+        before += each.replicas
+    pools = ", ".join(repr(each.name) for each in manifest.spec.nodes)
+    raise UserError(f"node {node!r} is not of this run: nodes are named {{pool}}-{{index}}, and the pools are {pools}")
+
+
+def preference(units: Mapping[str, Unit], place: Place, lanes: int) -> dict[str, Unit]:
+    """Return the units in the order in which a node at this place claims them."""
+    return first_lane(units, place.ordinal % lanes)
+
+
+def slowdown(manifest: GradientRun, place: Place, asked: float | None) -> float:
+    """Return how many times slower than it is a node is to be: what was asked, or what the manifest simulates."""
+    return 1.0 / manifest.spec.relative_speeds[place.pool] if asked is None else asked
+
+
+def check_learner(learner_id: str) -> str:
+    """Return the learner ID. Raises UserError if a store could not hold it."""
+    what = "it has a '/'" if "/" in learner_id else problem(beat_key(learner_id, 0))
+    if what:
+        raise UserError(f"learner ID {learner_id!r} cannot be used: {what}")
+    return learner_id
+
+
+def s3_options(manifest: GradientRun) -> S3Options:
+    """Return how to reach the manifest's store."""
+    spec = manifest.spec.mailbox
+    if spec is None:
+        return S3Options()
+    checksums: dict[str, Literal["when_supported", "when_required"]] = {
+        "WhenSupported": "when_supported",
+        "WhenRequired": "when_required",
+    }
+    styles: dict[str, Literal["auto", "path", "virtual"]] = {"Auto": "auto", "Path": "path", "Virtual": "virtual"}
+    return S3Options(
+        endpoint_url=spec.endpoint_url,
+        region=spec.region,
+        checksums=checksums[spec.checksums],
+        addressing_style=styles[spec.addressing],
+    )

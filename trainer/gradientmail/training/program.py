@@ -1,0 +1,287 @@
+"""The program that each node runs: take part in a run from the first claim to the last word."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from gradientmail.exchange import Solo, TrainingSession
+from gradientmail.exits import Exit, UserError
+from gradientmail.mailbox import InvalidKey, MailboxError, Store, open_mailbox
+from gradientmail.metrics import Labels, TrainerMetrics
+from gradientmail.patterns.retrying import Patience, Stopped
+from gradientmail.patterns.shared_queue import LearnerInUse, SharedQueue, shared_queue
+from gradientmail.run import GradientRun
+from gradientmail.runstate import grid_of
+from gradientmail.training.account import Account
+from gradientmail.training.farewell import write_left, write_termination_message
+from gradientmail.training.heartbeat import BEAT_SECONDS, Heartbeat
+from gradientmail.training.interruption import Interruption
+from gradientmail.training.loading import build_task
+from gradientmail.training.logs import emit
+from gradientmail.training.loop import Rule, Trained, autocast_type, train, unit_loader
+from gradientmail.training.node import NodeOptions, check_learner, place_of, preference, s3_options, slowdown
+from gradientmail.training.pace import pace_for
+from gradientmail.training.parameters import write_model
+from gradientmail.training.periodic import Periodic
+from gradientmail.training.prefix import enter_prefix, refuse_used_learner
+from gradientmail.training.reporting import PROGRESS_SECONDS, Everyone, Reporter, UnitLines
+from gradientmail.training.serving import serving
+from gradientmail.training.task import Setting, Task, check_available
+from gradientmail.units import Unit
+
+STALL_SECONDS = 900.0
+"""A batch or an evaluation that takes longer than this is taken for a hang by /livez."""
+
+Explain = Callable[[BaseException], tuple[str, Exit] | None]
+Batch = tuple[int, torch.Tensor]
+
+
+class OutOfMemory(UserError):
+    """The GPU's memory does not hold a micro-batch. A failure of this node alone: another may have more."""
+
+    exit = Exit.FAILED
+
+
+@dataclass
+class Node:
+    """One node: run it once, on the main thread."""
+
+    manifest: GradientRun
+    options: NodeOptions
+    interruption: Interruption
+    explain: Explain
+    """Says what a known error means, in one sentence, and which exit code it has."""
+    session: TrainingSession = field(default_factory=Solo)
+    beat_seconds: float = BEAT_SECONDS
+
+    def __post_init__(self) -> None:
+        self.place = place_of(self.manifest, self.options.node)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.account = Account(check_learner(self.options.learner_id), self.options.node)
+        self.reporter = Reporter(self.account, self.options.log_format, self.device)
+        self.mailbox: Store | None = None
+        self.queue: SharedQueue[Batch] | None = None
+        self.evaluated_at: int | None = None
+
+    def run(self) -> Exit:
+        """Train until no unit is left or the node is asked to stop; return the exit code.
+
+        Whatever happens, the termination message is written, and the last word if the store takes it. Errors that
+        `explain` knows are raised for the command line to print; others are logged with their traceback.
+        """
+        self.interruption.on_overdue(self._cut_off)
+        try:
+            with ExitStack() as stack:
+                self._take_part(stack)
+        except Stopped:
+            return self._stopped()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the last word is still to be written
+            known = told(error, self.manifest)
+            explained = self.explain(known)
+            self._failed(
+                explained[0] if explained else f"{type(error).__name__}: {error}", None if explained else error
+            )
+            if explained is None:
+                return Exit.FAILED
+            raise known from (None if known is error else error)
+        return self._stopped() if self.account.phase == "stopped" else self._finished()
+
+    def _take_part(self, stack: ExitStack) -> None:
+        units = grid_of(self.manifest)
+        metrics = self._metrics(len(units))
+        self._serve(stack, metrics)
+        mailbox = self._open(metrics)
+        self.mailbox = mailbox
+        heartbeat = Heartbeat(mailbox, self.options.learner_id, self.account.progress)
+        stack.callback(self._last_beat, heartbeat)
+        stack.enter_context(Periodic("heartbeat", self.beat_seconds, heartbeat.beat))
+        stack.enter_context(Periodic("progress", PROGRESS_SECONDS, self.reporter.tick))
+        task = self._task()
+        self._evaluate(task)
+        queue = self._queue(units, mailbox, task, metrics)
+        self._train(queue, task)
+        self._leave(mailbox, task)
+
+    # Opening.
+
+    def _metrics(self, units: int) -> TrainerMetrics:
+        metadata = self.manifest.metadata
+        labels = Labels(self.options.namespace or metadata.namespace, metadata.name, self.options.node)
+        return TrainerMetrics(labels, units=units, progress=self.account.progress)
+
+    def _serve(self, stack: ExitStack, metrics: TrainerMetrics) -> None:
+        if self.options.metrics_port is not None:
+            probes = {"/livez": self._live, "/readyz": lambda: self.account.phase == "training"}
+            port = stack.enter_context(serving(self.options.metrics_port, metrics.registry, probes))
+            emit("serving", f"metrics at port {port}", port=port)
+
+    def _open(self, metrics: TrainerMetrics) -> Store:
+        try:
+            mailbox = open_mailbox(self.options.mailbox, s3=s3_options(self.manifest))
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        mailbox.observe = metrics.request
+        enter_prefix(mailbox, self.manifest, where=self.options.mailbox, join=self.options.join)
+        refuse_used_learner(mailbox, self.options.learner_id)
+        return mailbox
+
+    def _task(self) -> Task:
+        trainer, data = self.manifest.spec.trainer, self.manifest.spec.data
+        setting = Setting(
+            device=self.device,
+            seed=trainer.seed,
+            steps=data.steps,
+            batch=data.batch,
+            micro_batch=trainer.micro_batch,
+            autocast=autocast_type(trainer.precision, self.device),
+            s3=s3_options(self.manifest),
+            patience=self._patience(),
+        )
+        torch.manual_seed(trainer.seed)
+        task = build_task(trainer.task, trainer.args, setting)
+        check_available(task, steps=data.steps, batch=data.batch)
+        # Parameters begin alike on every node; what dropout draws should not be.
+        torch.manual_seed(trainer.seed + zlib.crc32(self.options.learner_id.encode()))
+        count = sum(parameter.numel() for parameter in task.model.parameters())
+        emit("task", f"{trainer.task}: {count:,} parameters on {self.device}", parameters=count)
+        return task
+
+    def _queue(self, units: dict[str, Unit], mailbox: Store, task: Task, metrics: TrainerMetrics) -> SharedQueue[Batch]:
+        trainer, data = self.manifest.spec.trainer, self.manifest.spec.data
+        return shared_queue(
+            preference(units, self.place, data.lanes),
+            mailbox=mailbox,
+            learner_id=self.options.learner_id,
+            load=unit_loader(task.sequences, data.batch, pin=self.device.type == "cuda"),
+            prefetch=trainer.prefetch,
+            claim_ahead=trainer.claim_ahead,
+            outage_seconds=trainer.outage_seconds,
+            observer=Everyone([metrics, UnitLines()]),
+        )
+
+    # Training.
+
+    def _train(self, queue: SharedQueue[Batch], task: Task) -> None:
+        trainer = self.manifest.spec.trainer
+        self.queue = queue
+        self.account.queue = lambda: queue.statistics
+        self.interruption.on_stop(queue.stop)
+        self.account.phase = "training"
+        self.reporter.start()
+        factor = slowdown(self.manifest, self.place, self.options.slowdown)
+        rule = Rule(self.device, trainer.micro_batch, trainer.clip_norm, autocast_type(trainer.precision, self.device))
+        pace = pace_for(factor, self.device, self.interruption.stopping.wait)
+        try:
+            with self.session, queue as batches:
+                train(
+                    self.account.watched(batches), task, self.session, rule, done=partial(self._done, task), pace=pace
+                )
+        except LearnerInUse:
+            self.mailbox = None  # the last word under this name belongs to the other process
+            raise
+
+    def _done(self, task: Task, trained: Trained) -> None:
+        trainer = self.manifest.spec.trainer
+        self.account.trained(step=trained.step, samples=trained.samples)
+        if self.account.batches % trainer.log_every == 0:
+            self.reporter.step(trained)
+        if trainer.evaluate_every and self.account.batches % trainer.evaluate_every == 0:
+            self._evaluate(task)
+
+    def _evaluate(self, task: Task) -> None:
+        if task.evaluate is None or self.interruption.stopping.is_set() or self.evaluated_at == self.account.batches:
+            return
+        self.evaluated_at = self.account.batches
+        self.account.doing("evaluating")
+        loss = task.evaluate(task.model)
+        self.account.held_out_loss = loss
+        self.reporter.held_out(loss)
+
+    def _live(self) -> bool:
+        loading = self.queue is not None and self.queue.alive
+        account = self.account
+        return account.activity.alive(now=account.now(), loading=loading, stall_seconds=STALL_SECONDS)
+
+    # Leaving.
+
+    def _leave(self, mailbox: Store, task: Task) -> None:
+        if self.interruption.stopping.is_set():
+            self.account.phase = "stopped"
+            return
+        self._evaluate(task)
+        self.account.doing("leaving")
+        if self.account.batches:
+            self._patience().call(lambda: write_model(mailbox, self.options.learner_id, task.model))
+        self.account.phase = "finished"
+
+    def _finished(self) -> Exit:
+        self._say_farewell(patient=True)
+        progress = self.account.progress()
+        self.reporter.progress(f"finished: {progress.consumed} units, {progress.batches} batches")
+        return Exit.OK
+
+    def _stopped(self) -> Exit:
+        number = self.interruption.signal
+        self.account.phase = "stopped"
+        self.account.message = f"stopped by {number.name if number else 'request'}"
+        self._say_farewell(patient=True)
+        self.reporter.progress(self.account.message)
+        return Exit(self.interruption.exit_code)
+
+    def _failed(self, message: str, unforeseen: BaseException | None) -> None:
+        self.account.phase = "failed"
+        self.account.message = message
+        if unforeseen is not None or self.options.log_format == "json":  # else it is told on standard error, once
+            emit("failed", message, logging.ERROR, error=unforeseen)
+        self._say_farewell(patient=False)
+
+    def _say_farewell(self, *, patient: bool) -> None:
+        self.account.doing("leaving")
+        progress = self.account.progress()
+        write_termination_message(self.options.termination_message, progress)
+        mailbox = self.mailbox
+        if mailbox is None:
+            return
+        write = partial(write_left, mailbox, self.options.learner_id, progress)
+        try:
+            self._patience().call(write) if patient else write()
+        except (MailboxError, Stopped) as error:
+            emit("warning", f"the farewell could not be written: {error}", logging.WARNING)
+
+    def _last_beat(self, heartbeat: Heartbeat) -> None:
+        if self.mailbox is None:
+            return
+        try:
+            heartbeat.beat()
+        except MailboxError as error:
+            emit("warning", f"the last heartbeat could not be written: {error}", logging.WARNING)
+
+    def _cut_off(self, message: str) -> None:
+        self.account.phase = "stopped"
+        self.account.message = message
+        write_termination_message(self.options.termination_message, self.account.progress())
+
+    def _patience(self) -> Patience:
+        return Patience(self.manifest.spec.trainer.outage_seconds, self.interruption.stopping.wait)
+
+
+def told(error: Exception, manifest: GradientRun) -> Exception:
+    """Return a known error in the user's words; others as they are."""
+    match error:
+        case torch.OutOfMemoryError():
+            size = manifest.spec.trainer.micro_batch
+            return OutOfMemory(
+                f"the GPU's memory does not hold a micro-batch of {size} sequences: lower spec.trainer.microBatch, "
+                f"or use a smaller model ({str(error).splitlines()[0]})"
+            )
+        case LearnerInUse() | InvalidKey():
+            return UserError(str(error))
+        case _:
+            return error
