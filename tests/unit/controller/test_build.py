@@ -279,7 +279,8 @@ def test_every_part_of_a_template_arrives() -> None:
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        ({"containers": []}, "nodes[fast].template has 'containers': a template is a part of a pod, with metadata and spec"),
+        ({"containers": []},
+         "nodes[fast].template has 'containers': a template is a part of a pod, with metadata and spec"),
         ({"spec": {"containers": [{"name": "trainer", "$patch": "delete"}]}},
          "nodes[fast].template removes the container 'trainer': leave it, it is the node itself"),
         ({"spec": {"restartPolicy": "OnFailure"}},

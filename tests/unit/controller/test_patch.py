@@ -112,7 +112,8 @@ def test_another_source_replaces_a_volumes_first_one() -> None:
 @pytest.mark.parametrize(
     ("patch", "sentence"),
     [
-        ({"spec": {"containers": {"image": "x"}}}, "template.spec.containers is {'image': 'x'}: a list is expected here"),
+        ({"spec": {"containers": {"image": "x"}}},
+         "template.spec.containers is {'image': 'x'}: a list is expected here"),
         ({"spec": {"containers": "x"}}, "template.spec.containers is 'x': a list is expected here"),
         ({"spec": "x"}, "template.spec is 'x': a mapping is expected here"),
         ({"metadata": {"labels": ["a"]}}, "template.metadata.labels is a list: a mapping is expected here"),

@@ -284,7 +284,7 @@ def test_suspending_and_suspended_and_resumed() -> None:
 
 
 def test_the_active_deadline_begins_anew_on_resuming_and_stands_still_while_suspended() -> None:
-    spec = {"activeDeadlineSeconds": 100}
+    spec: dict[str, Any] = {"activeDeadlineSeconds": 100}
     suspended = status_of(begun(**spec, suspend=True), seconds=50)
     assert verdict(status_of(a_run(status=suspended, **spec, suspend=True), seconds=500))[0] == "Suspended"
     resumed = status_of(a_run(status=suspended, **spec), seconds=500)
