@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradientmail.mailbox import InvalidKey, Mailbox, Request, Store
+from gradientmail.mailbox import InvalidKey, Mailbox, MailboxUnsuitable, Request, Store
 from gradientmail.mailbox.keys import problem
 from tests.integration.mailbox.conftest import NewBox
 
@@ -113,6 +113,13 @@ def test_deleted_keys_are_gone_and_may_be_created_anew(box: Store) -> None:
     assert box.get("a") == b"anew"
 
 
+def test_a_single_text_is_not_taken_for_the_keys_of_its_letters(box: Store) -> None:
+    filled(box, ["a", "b"])
+    with pytest.raises(TypeError, match=r"write delete\(\['ab'\]\)"):
+        box.delete("ab")
+    assert list(box.list()) == ["a", "b"]
+
+
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "../a", "a\n", "\ud800", "x" * 901, ".tmp-a", "a~", "a."])
 def test_no_verb_takes_a_key_that_some_store_could_not_hold(box: Store, key: str) -> None:
     requests = observed(box)
@@ -162,6 +169,15 @@ def test_a_listing_takes_one_request_for_each_page(box: Store, count: int, pages
     requests = observed(box)
     assert list(box.list("units/")) == names
     assert [request.keys for request in requests] == pages
+
+
+def test_a_store_that_starts_its_listing_anew_is_not_followed_for_ever(box: Store) -> None:
+    filled(box, ["a", "b", "c"])
+    box.page_keys = 1
+    page = box._page
+    box._page = lambda prefix, after: page(prefix, "")  # type: ignore[method-assign]
+    with pytest.raises(MailboxUnsuitable, match="lists from the start although asked for what follows 'a'"):
+        list(box.list())
 
 
 def test_pages_that_nobody_reads_are_not_requested(box: Store) -> None:

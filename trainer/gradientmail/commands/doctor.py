@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -61,7 +62,11 @@ def doctor(
     options = S3Options(
         endpoint_url=endpoint_url, region=region, checksums=checksums.value, addressing_style=addressing.value
     )
-    report = _examined(_opened(url, options), keys, racers, quiet=as_json)
+    try:
+        report = _examined(_opened(url, options), keys, racers, quiet=as_json)
+    except KeyboardInterrupt:
+        print("gradientmail: interrupted; what the doctor wrote has been removed", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED) from None
     if as_json:
         print(json.dumps({"url": url, "suitable": report.suitable, **asdict(report)}, indent=2))
     else:

@@ -137,6 +137,8 @@ class Store(ABC):
 
     def delete(self, keys: Iterable[str]) -> None:
         """See Mailbox."""
+        if isinstance(keys, str):
+            raise TypeError(f"delete takes several keys: write delete([{keys!r}])")
         chosen = [check_key(key) for key in keys]
         for first in range(0, len(chosen), self.page_keys):
             part = chosen[first : first + self.page_keys]

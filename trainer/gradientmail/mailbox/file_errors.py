@@ -25,6 +25,10 @@ ADVICE: dict[int, tuple[type[MailboxError], str]] = {
     errno.EACCES: (MailboxDenied, "permission denied; give this user read and write access to the folder"),
     errno.EPERM: (MailboxDenied, "the file system does not permit it; check the folder's owner and mount options"),
     errno.EROFS: (MailboxMisconfigured, "the file system is read-only; choose a folder that can be written"),
+    errno.EFBIG: (
+        MailboxMisconfigured,
+        "the file is larger than the file system or `ulimit -f` allows; raise the limit",
+    ),
     errno.ENAMETOOLONG: (MailboxMisconfigured, "the path is too long; choose a folder with a shorter path"),
     errno.ELOOP: (MailboxMisconfigured, "the path's symbolic links form a loop; choose another folder"),
     errno.ENOTDIR: (MailboxMisconfigured, "a part of the path is a file, not a folder; choose another folder"),

@@ -203,7 +203,7 @@ def _one_winner(verdict: Verdict, keys: int, racers: int) -> Check:
         return Check(name, "failed", f"several racers won {_some(verdict.several_winners)} of {keys} keys")
     if verdict.keys < keys or verdict.errors:
         return Check(name, "failed", f"only {verdict.keys} of {keys} races ended; {'; '.join(verdict.errors)}")
-    conflicts = f"; 409 was answered {verdict.conflicts} times and settled" if verdict.conflicts else ""
+    conflicts = f"; 409 answers: {verdict.conflicts}, all settled" if verdict.conflicts else ""
     return Check(name, "passed", f"{keys} keys, {racers} racers for each, one winner each{conflicts}")
 
 
