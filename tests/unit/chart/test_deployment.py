@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gradientrun.settings import Settings, read_settings
 from tests.unit.chart.rendering import Helm, Object, is_test
 
 pytestmark = pytest.mark.timeout(60, func_only=True)
@@ -84,6 +85,12 @@ def test_defaults_reach_the_controller(helm: Helm) -> None:
         "GRADIENTRUN_LOG_FORMAT": "json",
         "GRADIENTRUN_LOG_LEVEL": "info",
     }
+
+
+def test_controller_understands_what_it_is_given(helm: Helm) -> None:
+    assert read_settings([], environment(helm)) == Settings()
+    given = read_settings([], environment(helm, 'watchNamespaces=["team-a","team-b"]', "resyncSeconds=60"))
+    assert given == Settings(namespaces=("team-a", "team-b"), resync_seconds=60.0)
 
 
 def test_values_reach_the_controller(helm: Helm) -> None:
