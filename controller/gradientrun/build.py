@@ -28,12 +28,11 @@ GPU = "nvidia.com/gpu"
 
 def build_config_map(run: Run) -> Manifest:
     """Return the attempt's ConfigMap: the manifest without the pods' templates, and the prefix. It holds no secret."""
-    spec = _spec(run)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            **_metadata(run, names.config_map_name(run=run.name, uid=run.uid, attempt=spec.attempt)),
+            **_metadata(run, _config_map_name(run)),
             "labels": _labels(run),
         },
         "immutable": True,
@@ -94,6 +93,11 @@ def _metadata(run: Run, name: str) -> Manifest:
             }
         ],
     }
+
+
+def _config_map_name(run: Run) -> str:
+    pools = [pool.name for pool in run.pools]
+    return names.config_map_name(run=run.name, uid=run.uid, attempt=run.attempt, pools=pools)
 
 
 def _labels(run: Run) -> dict[str, str]:
@@ -158,12 +162,7 @@ def _base_template(run: Run, pool: Pool) -> Manifest:
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [_container(run, pool)],
             "volumes": [
-                {
-                    "name": "run",
-                    "configMap": {
-                        "name": names.config_map_name(run=run.name, uid=run.uid, attempt=run.attempt),
-                    },
-                },
+                {"name": "run", "configMap": {"name": _config_map_name(run)}},
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
             ],
@@ -178,7 +177,7 @@ def _container(run: Run, pool: Pool) -> Manifest:
         "name": names.CONTAINER,
         "image": trainer.image,
         "command": ["gradientmail"],
-        "args": _arguments(run, pool),
+        "args": ["train", f"{MOUNT_PATH}/{MANIFEST_FILE}"],
         "env": _environment(run, pool),
         "ports": [{"name": "metrics", "containerPort": names.METRICS_PORT}],
         "startupProbe": _probe(period=5, failures=60),
@@ -211,30 +210,6 @@ def _secret(run: Run) -> str | None:
     return mailbox.secret_name if mailbox else None
 
 
-def _arguments(run: Run, pool: Pool) -> list[str]:
-    arguments = ["train", f"{MOUNT_PATH}/{MANIFEST_FILE}"]
-    options = {
-        "--node": "$(GRADIENTMAIL_NODE)",
-        "--learner-id": "$(GRADIENTMAIL_LEARNER)",
-        "--mailbox": "$(GRADIENTMAIL_MAILBOX)",
-        "--metrics-port": str(names.METRICS_PORT),
-        "--log-format": "json",
-        "--termination-message": TERMINATION_LOG,
-        "--grace-seconds": str(TRAINER_GRACE_SECONDS),
-    }
-    slowdown = _slowdown(run, pool)
-    if slowdown > 1:
-        options["--slowdown"] = f"{slowdown:g}"
-    for option, value in options.items():
-        arguments += [option, value]
-    return [*arguments, "--join"]
-
-
-def _slowdown(run: Run, pool: Pool) -> float:
-    """How many times slower than the fastest pool this one is made; 1 where nothing is simulated."""
-    return 1 / _spec(run).relative_speeds[pool.name]
-
-
 def _environment(run: Run, pool: Pool) -> list[Manifest]:
     return [
         # First, for the kubelet expands references to earlier entries alone.
@@ -243,7 +218,10 @@ def _environment(run: Run, pool: Pool) -> list[Manifest]:
         _from_field("GRADIENTMAIL_LEARNER", "metadata.name"),
         {"name": "GRADIENTMAIL_MAILBOX", "value": run.prefix},
         _from_field("GRADIENTMAIL_NAMESPACE", "metadata.namespace"),
-        {"name": "GRADIENTMAIL_RUN", "value": run.name},
+        {"name": "GRADIENTMAIL_METRICS_PORT", "value": str(names.METRICS_PORT)},
+        {"name": "GRADIENTMAIL_LOG_FORMAT", "value": "json"},
+        {"name": "GRADIENTMAIL_TERMINATION_MESSAGE", "value": TERMINATION_LOG},
+        {"name": "GRADIENTMAIL_GRACE_SECONDS", "value": str(TRAINER_GRACE_SECONDS)},
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - the pod's only writable folder
     ]
 

@@ -7,6 +7,7 @@ the same name, or of a neighbour whose name joins to the same text ("a" + "b-c",
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import sha256
 
 CONTROLLER = "gradientrun-controller"
@@ -34,9 +35,9 @@ def job_name(*, run: str, uid: str, attempt: int, pool: str) -> str:
     return _hashed(f"{run}-{pool}", f"{uid}/{attempt}/{pool}", NAME_LIMIT - POD_SUFFIX)
 
 
-def config_map_name(*, run: str, uid: str, attempt: int) -> str:
-    """Return the name of an attempt's ConfigMap."""
-    return _hashed(run, f"{uid}/{attempt}", NAME_LIMIT)
+def config_map_name(*, run: str, uid: str, attempt: int, pools: Iterable[str]) -> str:
+    """Return the name of an attempt's ConfigMap: another one once a pool is added, in which its nodes find themselves."""
+    return _hashed(run, "/".join((uid, str(attempt), *pools)), NAME_LIMIT)
 
 
 def mailbox_prefix(url: str, *, namespace: str, run: str, uid: str, attempt: int) -> str:

@@ -48,7 +48,7 @@ def test_the_config_map() -> None:
     assert config_map == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "first-d7d835", "namespace": "team", "labels": LABELS, "ownerReferences": [OWNER]},
+        "metadata": {"name": "first-643f88", "namespace": "team", "labels": LABELS, "ownerReferences": [OWNER]},
         "immutable": True,
     }
     assert data["prefix"] == PREFIX
@@ -127,7 +127,7 @@ def test_the_pod() -> None:
         "terminationGracePeriodSeconds": 60,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "volumes": [
-            {"name": "run", "configMap": {"name": "first-d7d835"}},
+            {"name": "run", "configMap": {"name": "first-643f88"}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         ],
@@ -146,17 +146,7 @@ def test_the_pod() -> None:
         "name": "trainer",
         "image": "trainer:1",
         "command": ["gradientmail"],
-        "args": [
-            "train", "/etc/gradientmail/run.yaml",
-            "--node", "$(GRADIENTMAIL_NODE)",
-            "--learner-id", "$(GRADIENTMAIL_LEARNER)",
-            "--mailbox", "$(GRADIENTMAIL_MAILBOX)",
-            "--metrics-port", "9090",
-            "--log-format", "json",
-            "--termination-message", "/dev/termination-log",
-            "--grace-seconds", "45",
-            "--join",
-        ],
+        "args": ["train", "/etc/gradientmail/run.yaml"],
         "env": [
             {
                 "name": "JOB_COMPLETION_INDEX",
@@ -166,7 +156,10 @@ def test_the_pod() -> None:
             {"name": "GRADIENTMAIL_LEARNER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "GRADIENTMAIL_MAILBOX", "value": PREFIX},
             {"name": "GRADIENTMAIL_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            {"name": "GRADIENTMAIL_RUN", "value": "first"},
+            {"name": "GRADIENTMAIL_METRICS_PORT", "value": "9090"},
+            {"name": "GRADIENTMAIL_LOG_FORMAT", "value": "json"},
+            {"name": "GRADIENTMAIL_TERMINATION_MESSAGE", "value": "/dev/termination-log"},
+            {"name": "GRADIENTMAIL_GRACE_SECONDS", "value": "45"},
             {"name": "HOME", "value": "/tmp"},
         ],
         "envFrom": [{"secretRef": {"name": "bucket"}}],
@@ -214,10 +207,13 @@ def test_one_per_host_never_shares_a_host_within_the_attempt() -> None:
     }
 
 
-def test_simulated_speeds_become_slowdowns_against_the_fastest() -> None:
-    run = a_run(nodes=[{"name": "a", "simulatedSpeed": 4}, {"name": "b", "simulatedSpeed": 1}])
-    assert "--slowdown" not in trainer(run, 0)["args"]
-    assert trainer(run, 1)["args"][-3:] == ["--slowdown", "4", "--join"]
+def test_a_pool_added_later_has_a_config_map_that_names_it() -> None:
+    nodes = [{"name": "fast", "replicas": 2}, {"name": "slow", "gpus": 0}, {"name": "more"}]
+    before, after = build_config_map(a_run()), build_config_map(a_run(nodes=nodes))
+    assert before["metadata"]["name"] != after["metadata"]["name"]
+    assert yaml.safe_load(after["data"]["run.yaml"])["spec"]["nodes"][2] == {"name": "more"}
+    scaled = [{"name": "fast", "replicas": 4}, {"name": "slow", "gpus": 0}]
+    assert build_config_map(a_run(nodes=scaled))["metadata"]["name"] == before["metadata"]["name"]
 
 
 def test_under_a_queue_the_job_is_born_suspended_with_the_queues_labels() -> None:
@@ -307,7 +303,7 @@ def test_a_long_name_is_shortened_and_its_pods_stay_within_63_characters() -> No
     name = names.job_name(run="r" * 63, uid=UID, attempt=1, pool="p" * 40)
     assert name == "r" * 46 + "-a0e57e"
     assert len(f"{name}-999-abcde") == 63
-    assert len(names.config_map_name(run="r" * 63, uid=UID, attempt=1)) == 63
+    assert len(names.config_map_name(run="r" * 63, uid=UID, attempt=1, pools=["p" * 40])) == 63
 
 
 def test_a_cut_never_ends_in_two_dashes() -> None:
