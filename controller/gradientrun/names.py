@@ -36,7 +36,7 @@ def job_name(*, run: str, uid: str, attempt: int, pool: str) -> str:
 
 
 def config_map_name(*, run: str, uid: str, attempt: int, pools: Iterable[str]) -> str:
-    """Return the name of an attempt's ConfigMap: another one once a pool is added, in which its nodes find themselves."""
+    """Return the name of an attempt's ConfigMap: another once a pool is added, for its nodes' sake."""
     return _hashed(run, "/".join((uid, str(attempt), *pools)), NAME_LIMIT)
 
 
