@@ -96,7 +96,7 @@ def test_failure_has_its_traceback_in_one_json_line() -> None:
     stream = io.StringIO()
     with logging_to(stream, "json", "a-0"):
         with pytest.raises(KeyError) as raised:
-            _ = {}["lost"]
+            _ = dict[str, str]()["lost"]
         emit("failed", "KeyError: 'lost'", logging.ERROR, error=raised.value)
     line = json.loads(stream.getvalue())
     assert (line["event"], line["level"], line["message"]) == ("failed", "error", "KeyError: 'lost'")

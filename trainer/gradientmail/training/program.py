@@ -13,7 +13,7 @@ import torch
 
 from gradientmail.exchange import Solo, TrainingSession
 from gradientmail.exits import Exit, UserError
-from gradientmail.mailbox import InvalidKey, MailboxError, Store, open_mailbox
+from gradientmail.mailbox import InvalidKey, MailboxError, S3Options, Store, open_mailbox
 from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.patterns.retrying import Patience, Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse, SharedQueue, shared_queue
@@ -60,6 +60,7 @@ class Node:
     """Says what a known error means, in one sentence, and which exit code it has."""
     session: TrainingSession = field(default_factory=Solo)
     beat_seconds: float = BEAT_SECONDS
+    opening: Callable[[str, S3Options], Store] = field(default=lambda url, s3: open_mailbox(url, s3=s3))
 
     def __post_init__(self) -> None:
         self.place = place_of(self.manifest, self.options.node)
@@ -124,7 +125,7 @@ class Node:
 
     def _open(self, metrics: TrainerMetrics) -> Store:
         try:
-            mailbox = open_mailbox(self.options.mailbox, s3=s3_options(self.manifest))
+            mailbox = self.opening(self.options.mailbox, s3_options(self.manifest))
         except ValueError as error:
             raise UserError(str(error)) from None
         mailbox.observe = metrics.request

@@ -1,0 +1,148 @@
+"""`gradientmail train` as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gradientmail.mailbox import open_mailbox
+from gradientmail.progress import NodeProgress
+
+SECONDS = 60.0
+
+TASK = """
+import os, time
+from tests.integration import tiny_task
+
+def task(setting, *, stuck: bool = False):
+    print("printed by the task")
+    def hook(step):
+        if step == 2 and stuck:
+            os.write(2, b"stuck\\n")
+            time.sleep(1000)
+    tiny_task.hook = hook
+    return tiny_task.task(setting)
+"""
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start nodes in a folder with a manifest and a task; end those that are left."""
+    (tmp_path / "mine.py").write_text(TASK)
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(
+        *options: str, manifest: str = "run.yaml", node: str = "a-0", stuck: bool = False
+    ) -> subprocess.Popen[str]:
+        document = {
+            "apiVersion": "gradientmail.io/v1alpha1",
+            "kind": "GradientRun",
+            "metadata": {"name": "first"},
+            "spec": {
+                "data": {"steps": 6, "batch": 4, "lanes": 1, "unitSteps": 2},
+                "trainer": {"task": "mine:task", "args": {"stuck": stuck}, "microBatch": 2},
+                "nodes": [{"name": "a"}],
+            },
+        }
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(document))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gradientmail", "train", manifest, *options],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(__file__).parents[2]),
+                "OMP_NUM_THREADS": "1",
+                "GRADIENTMAIL_NODE": node,
+                "GRADIENTMAIL_LEARNER": "l0",
+                "GRADIENTMAIL_MAILBOX": f"file://{tmp_path}/box",
+                "GRADIENTMAIL_TERMINATION_MESSAGE": str(tmp_path / "message"),
+            },
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+def message(folder: Path) -> NodeProgress:
+    return NodeProgress.from_json((folder / "message").read_bytes())
+
+
+def test_json_lines_alone_are_on_standard_output(start: Start, tmp_path: Path) -> None:
+    out, err = (process := start("--log-format", "json")).communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines[-1]["progress"]["consumed"] == 3
+    assert err == "printed by the task\n"
+    assert message(tmp_path).phase == "finished"
+    assert len(list(open_mailbox(f"file://{tmp_path}/box").list("consumed/"))) == 3
+
+
+def test_second_signal_ends_a_node_that_is_stuck(start: Start, tmp_path: Path) -> None:
+    process = start(stuck=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "stuck\n"
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 143
+    assert message(tmp_path).phase == "stopped"
+    assert message(tmp_path).message == "left at once after SIGTERM and a second signal; receipts may be missing"
+
+
+def test_node_that_is_stuck_leaves_within_the_grace_time(start: Start, tmp_path: Path) -> None:
+    process = start("--grace-seconds", "0.2", stuck=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "stuck\n"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(SECONDS) == 130
+    assert message(tmp_path).batches == 2
+
+
+def test_taken_metrics_port_is_one_sentence(start: Start, tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start("--metrics-port", str(port))
+        out, err = process.communicate(timeout=SECONDS)
+    sentence = f"metrics port {port} is taken by another process: choose another with --metrics-port, or 0 for any"
+    assert (process.returncode, out, err) == (2, "", f"gradientmail: {sentence}\n")
+    assert message(tmp_path).message == sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"manifest": "none.yaml"}, "none.yaml: no such file: give the path of a GradientRun manifest"),
+        (
+            {"node": "b-0"},
+            "node 'b-0' is not of this run: nodes are named {pool}-{index}, and the pools are 'a'",
+        ),
+    ],
+)
+def test_mistake_is_one_sentence_before_torch_is_imported(
+    start: Start, tmp_path: Path, options: dict[str, str], sentence: str
+) -> None:
+    process = start(**options)
+    out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out, err) == (2, "", f"gradientmail: {sentence}\n")
+    assert (message(tmp_path).phase, message(tmp_path).message) == ("failed", sentence)
