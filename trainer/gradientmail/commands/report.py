@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gradientmail.report.figures import RunFigures, figures
+from gradientmail.report.figures import figures
 from gradientmail.report.opening import open_run
-from gradientmail.report.picture import draw
 from gradientmail.report.table import report_text
+from gradientmail.report.writing import write
 from gradientmail.runstate import SILENT_AFTER_SECONDS, read_run
 
 
@@ -41,11 +41,3 @@ def report(
         Console(highlight=False, soft_wrap=True).print(report_text(result))
     for path in write(result, out, picture=picture):
         typer.echo(f"wrote {path}", err=True)
-
-
-def write(result: RunFigures, out: Path, *, picture: bool) -> list[Path]:
-    """Write report.json and, if wanted, the timeline into a folder, made if need be; return the paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    record = out / "report.json"
-    record.write_text(json.dumps(result.to_dict(), indent=2) + "\n", encoding="utf-8")
-    return [record, *(draw(result, out) if picture else [])]

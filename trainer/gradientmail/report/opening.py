@@ -25,14 +25,15 @@ def open_run(target: str, *, endpoint_url: str | None = None, region: str | None
     Raises UserError if there is no such folder or the URL is not understood.
     """
     if "://" in target or target.startswith("memory:"):
-        return _open_url(target, S3Options(endpoint_url=endpoint_url, region=region))
+        _check_folder(target)
+        return open_url(target, S3Options(endpoint_url=endpoint_url, region=region))
     folder = Path(target)
     if not folder.is_dir():
         raise UserError(f"there is no folder {target!r}: give a run's folder, its mailbox folder, or a mailbox URL")
     if (folder / MAILBOX_NOTE).is_file():
         return _open_noted(folder / MAILBOX_NOTE)
     inside = folder / MAILBOX_FOLDER
-    return _open_url((inside if inside.is_dir() else folder).resolve().as_uri(), S3Options())
+    return open_url((inside if inside.is_dir() else folder).resolve().as_uri(), S3Options())
 
 
 def s3_options(spec: MailboxSpec) -> S3Options:
@@ -56,18 +57,22 @@ def _open_noted(path: Path) -> Store:
         spec = MailboxSpec.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path} does not say where the run's mailbox is: give the mailbox URL instead") from error
-    return _open_url(spec.url, s3_options(spec))
+    return open_url(spec.url, s3_options(spec))
 
 
-def _open_url(url: str, options: S3Options) -> Store:
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
-        raise UserError(f"there is no folder {unquote(parts.path)!r}: give the mailbox URL that the run itself names")
+def open_url(url: str, options: S3Options | None = None) -> Store:
+    """Open the mailbox at a URL, for reading whole listings. Makes no request. Raises UserError."""
     try:
         box = open_mailbox(url, s3=options)
     except ValueError as error:
         raise UserError(str(error)) from error
-    if parts.scheme == "file":
+    if url.startswith("file:"):
         # A folder is read and sorted whole for each page, so that small pages make listings quadratic.
         box.page_keys = LONG_PAGE
     return box
+
+
+def _check_folder(url: str) -> None:
+    path = unquote(urlsplit(url).path)
+    if url.startswith("file:") and not Path(path).is_dir():
+        raise UserError(f"there is no folder {path!r}: give the mailbox URL that the run itself names")

@@ -1,0 +1,11 @@
+"""A whole run on this machine: a process per node, watched from one terminal.
+
+folder      where the run's files and its mailbox lie
+plan        the command and the environment of each node; pure
+children    the processes: started, read, stopped, never left behind
+watching    what the nodes' log lines say of them; pure
+screen      the live screen, or plain lines
+outcome     how the nodes ended, and the exit code that follows; pure
+summary     what the run came to, as text
+run         all of it in order
+"""

@@ -1,0 +1,115 @@
+"""Where a local run's files and its mailbox lie."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradientmail.exits import PrefixInUse, UserError
+from gradientmail.layout import UNITS
+from gradientmail.mailbox import Store
+from gradientmail.report.opening import MAILBOX_FOLDER, note, open_url, s3_options
+from gradientmail.run import GradientRun, MailboxSpec
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run's folder and mailbox."""
+
+    folder: Path
+    mailbox: str
+    """URL of the run's own prefix."""
+    box: Store
+
+    @property
+    def nodes(self) -> Path:
+        """Folder of the nodes' logs and last words."""
+        return self.folder / "nodes"
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest as it was when the run started."""
+        return self.folder / "manifest.yaml"
+
+
+def stamp(moment: float) -> str:
+    """Return a moment (seconds since the epoch) as a name: `20260131T120000Z`."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(moment))
+
+
+def mailbox_url(
+    manifest: GradientRun, *, folder: Path, asked: str | None, join: bool, moment: float, token: str
+) -> str:
+    """Return the URL of the run's own prefix. Pure.
+
+    A folder of the run, unless the manifest or the command line names a store: then a fresh prefix below that
+    URL, or with `join` that very URL.
+    """
+    spec = manifest.spec.mailbox
+    if join and asked is None and spec is not None:
+        raise UserError(
+            "--join needs the prefix of the run to join: give it with --mailbox, as that run's own summary names it"
+        )
+    base = asked or (spec.url if spec else None)
+    if base is None:
+        return (folder / MAILBOX_FOLDER).resolve().as_uri()
+    metadata = manifest.metadata
+    fresh = f"{base.rstrip('/')}/{metadata.namespace}/{metadata.name}/{stamp(moment)}-{token}"
+    return base if join else fresh
+
+
+def prepare(
+    manifest: GradientRun, source: Path, *, out: Path | None, asked: str | None, join: bool, moment: float
+) -> Place:
+    """Make the run's folder and see that its mailbox can be reached and is free.
+
+    Raises UserError if the folder cannot be made, PrefixInUse if the mailbox holds another run's claims and
+    `join` was not asked for, and the mailbox's errors.
+    """
+    folder = _made(out) if out else _fresh(Path("runs") / manifest.metadata.name, stamp(moment))
+    url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=secrets.token_hex(3))
+    spec = manifest.spec.mailbox
+    box = open_url(url, s3_options(spec) if spec else None)
+    place = Place(folder, url, box)
+    check_free(box, url, join=join)
+    _made(place.nodes)
+    place.manifest.write_bytes(source.read_bytes())
+    if asked or spec:
+        note(folder, (spec or MailboxSpec(url=url)).model_copy(update={"url": url}))
+    return place
+
+
+def check_free(box: Store, url: str, *, join: bool) -> None:
+    """Raise PrefixInUse if the mailbox holds claims, unless they are to be joined. Asks the store once."""
+    if next(iter(box.list(UNITS)), None) is not None and not join:
+        raise PrefixInUse(
+            f"mailbox {url!r} holds the claims of another run: leave --out away for a fresh folder, "
+            "or give --join to take part in that run"
+        )
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    for number in range(1, 1000):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _refused(folder, error) from error
+        return folder
+    raise UserError(f"{parent} holds a thousand runs of this second: give a folder with --out")
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(folder, error) from error
+    return folder
+
+
+def _refused(folder: Path, error: OSError) -> UserError:
+    return UserError(f"folder {str(folder)!r} cannot be made ({error.strerror}): give another with --out")

@@ -1,0 +1,108 @@
+"""The command and the environment of each node. Pure but for `visible_gpus`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradientmail.__main__ import LEASH
+from gradientmail.run import GradientRun
+from gradientmail.runstate import node_names
+
+GRACE_SECONDS = 25.0
+"""Time that a node has to leave in good order."""
+
+OWN_VARIABLES = "GRADIENTMAIL_"
+GPUS = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node: what to start, and where its output goes."""
+
+    node: str
+    learner: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: Path
+    termination_message: Path
+
+
+def node_plans(
+    manifest: GradientRun,
+    *,
+    manifest_path: Path,
+    mailbox: str,
+    folder: Path,
+    join: bool,
+    tokens: Sequence[str],
+    cores: int,
+    gpus: Sequence[str],
+    environment: Mapping[str, str],
+) -> list[NodePlan]:
+    """Return the plan of each node of the manifest; `tokens` make the learner IDs unique, one per node."""
+    names = node_names(manifest)
+    base = inherited(environment, threads=max(1, cores // len(names)))
+    plans = []
+    for index, (node, token) in enumerate(zip(names, tokens, strict=True)):
+        gpu = {GPUS: gpus[index % len(gpus)]} if gpus else {}
+        message = folder / f"{node}.json"
+        learner = f"{node}-{token}"
+        arguments = _arguments(node, learner, manifest_path, mailbox, message, join)
+        plans.append(NodePlan(node, learner, arguments, base | gpu, folder / f"{node}.log", message))
+    return plans
+
+
+def inherited(environment: Mapping[str, str], *, threads: int) -> dict[str, str]:
+    """Return a node's environment: this process's, without settings meant for a node in a pod."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(OWN_VARIABLES)}
+    return {THREADS: str(threads), **kept, LEASH: f"{GRACE_SECONDS:g}"}
+
+
+def _arguments(node: str, learner: str, manifest: Path, mailbox: str, message: Path, join: bool) -> tuple[str, ...]:
+    options = {
+        "--node": node,
+        "--learner-id": learner,
+        "--mailbox": mailbox,
+        "--log-format": "json",
+        "--termination-message": str(message),
+        "--grace-seconds": f"{GRACE_SECONDS:g}",
+    }
+    pairs = [part for option in options.items() for part in option]
+    flags = ["--join"] if join else []
+    return (sys.executable, "-m", "gradientmail", "train", str(manifest), *pairs, *flags)
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
+    """Return the GPUs to spread nodes over, as CUDA_VISIBLE_DEVICES names them. Does not import torch.
+
+    If the user has chosen some, those; else what nvidia-smi lists, else what /dev holds.
+    """
+    if GPUS in environment:
+        return [name for name in environment[GPUS].split(",") if name]
+    return _listed_gpus() or sorted(
+        (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")), key=lambda name: (len(name), name)
+    )
+
+
+def _listed_gpus() -> list[str]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603 - no shell
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in listed.stdout.splitlines() if line.strip().isdecimal()]

@@ -1,0 +1,122 @@
+"""What a local run came to: as text for a person and as a record for a program. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gradientmail.exits import Exit
+from gradientmail.local.outcome import End, failures
+from gradientmail.local.watching import NodeView
+from gradientmail.report.figures import NodeFigures, RunFigures
+from gradientmail.report.table import lost_lines
+from gradientmail.report.words import count, duration, number, percent, rate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run that has ended on this machine."""
+
+    figures: RunFigures
+    ends: Sequence[End]
+    views: Mapping[str, NodeView]
+    exit: Exit
+    folder: Path
+    mailbox: str
+    files: Sequence[Path]
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record for JSON."""
+        return {
+            "exit": self.exit.name,
+            "exit_code": int(self.exit),
+            "folder": str(self.folder),
+            "mailbox": self.mailbox,
+            "files": [str(path) for path in self.files],
+            "notes": list(self.notes),
+            "ends": [self._end(end) for end in self.ends],
+            "report": self.figures.to_dict(),
+        }
+
+    def _end(self, end: End) -> dict[str, Any]:
+        view = self.views[end.node]
+        return {
+            "node": end.node,
+            "learner": end.learner,
+            "ended": end.word,
+            "exit_code": end.code,
+            "message": end.message,
+            "first_held_out_loss": view.first_held_out,
+            "last_held_out_loss": view.last_held_out,
+        }
+
+
+def summary_text(summary: Summary) -> RenderableType:
+    """Return the summary for a terminal."""
+    head, foot = map(Text, _head(summary.figures)), map(Text, _foot(summary))
+    return Group(Text(), *head, Text(), _table(summary), Text(), *foot)
+
+
+def _head(figures: RunFigures) -> Iterator[str]:
+    done = f"{figures.run}: {count(figures.consumed_units)} of {count(figures.total_units, 'unit')} trained"
+    if not figures.ideal_seconds or not figures.over_ideal:
+        yield done
+        return
+    yield f"{done} in {duration(figures.makespan_seconds)}"
+    yield (
+        f"{figures.over_ideal:.3f} x the ideal {duration(figures.ideal_seconds)} for nodes of these rates; "
+        f"a fixed split would have taken {duration(figures.fixed_split_seconds)}"
+    )
+
+
+def _table(summary: Summary) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("node", no_wrap=True)
+    for title in ("units", "share", "batches/s", "waiting", "held-out loss"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("ended", no_wrap=True)
+    ends = {end.node: end for end in summary.ends}
+    for node in summary.figures.nodes:
+        table.add_row(*_row(node, summary.views.get(node.node), ends.get(node.node)))
+    return table
+
+
+def _row(node: NodeFigures, view: NodeView | None, end: End | None) -> Sequence[str]:
+    return (
+        node.node,
+        count(node.units),
+        percent(node.share, 1),
+        rate(node.batches_per_second),
+        percent(node.wait_share, 1),
+        _held_out(view) if view else number(node.held_out_loss),
+        end.word if end else "elsewhere",
+    )
+
+
+def _held_out(view: NodeView) -> str:
+    return "-" if view.first_held_out is None else f"{number(view.first_held_out)} -> {number(view.last_held_out)}"
+
+
+def _foot(summary: Summary) -> Iterator[str]:
+    for nodes, message in failures(summary.ends):
+        yield f"{', '.join(nodes)}: {message}"
+    yield from lost_lines(summary.figures)
+    if summary.figures.unclaimed_units:
+        yield f"{count(summary.figures.unclaimed_units, 'unit')} that nobody has claimed"
+    yield from summary.notes
+    yield f"folder      {summary.folder}"
+    yield f"mailbox     {summary.mailbox}"
+    yield f"node logs   {summary.folder / 'nodes'}"
+    for path in summary.files:
+        yield f"{_kind(path):<11} {path}"
+
+
+def _kind(path: Path) -> str:
+    return {".json": "report", ".png": "timeline", ".svg": "timeline"}[path.suffix]
