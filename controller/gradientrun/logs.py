@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
+
+REPEATED = re.compile(r"Request attempt #(\d+) failed; will retry: (\w+) \S+?(/apis?/[^?\s]*)\S* -> (.*)", re.DOTALL)
+TOLD_OF_REPEATS = 10
+"""Of repeated requests of a watch, the second attempt is told, and then each of so many."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -24,11 +29,30 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
+class FewerRepeats(logging.Filter):
+    """Tells of an outage in a few short lines; kopf tells of every attempt of every watch, with its whole address."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is told; its words are shortened in place."""
+        repeated = REPEATED.match(record.getMessage())
+        if repeated is None:
+            return True
+        attempt, verb, path, words = repeated.groups()
+        record.msg, record.args, record.levelno, record.levelname = (
+            f"{verb} {path}: attempt {attempt} failed: {words[:200]}",
+            None,
+            logging.WARNING,
+            "WARNING",
+        )
+        return int(attempt) == 2 or int(attempt) % TOLD_OF_REPEATS == 0
+
+
 def set_up(level: str, style: str) -> None:
     """Write log lines to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(JsonFormatter() if style == "json" else text)
+    handler.addFilter(FewerRepeats())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if level != "debug":
         logging.getLogger("kopf").setLevel(logging.WARNING)

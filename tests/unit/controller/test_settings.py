@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gradientrun.logs import JsonFormatter
+from gradientrun.logs import FewerRepeats, JsonFormatter
 from gradientrun.settings import Settings, read_settings
 
 
@@ -51,3 +51,22 @@ def test_a_log_line_is_one_json_object() -> None:
     assert json.loads(line) | {"time": ""} == {
         "time": "", "level": "warning", "logger": "gradientrun", "message": "two\nlines of text",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("attempt", "told"), [(1, False), (2, True), (3, False), (10, True), (11, False), (20, True)])
+def test_an_outage_is_told_in_a_few_short_lines(attempt: int, told: bool) -> None:
+    words = (
+        f"Request attempt #{attempt} failed; will retry: "
+        "GET https://10.0.0.1:6443/api/v1/namespaces/team/pods?watch=true&resourceVersion=894 -> refused"
+    )
+    record = logging.LogRecord("kopf", logging.ERROR, __file__, 1, words, None, None)
+    assert FewerRepeats().filter(record) == told
+    assert record.getMessage() == f"GET /api/v1/namespaces/team/pods: attempt {attempt} failed: refused"
+
+
+def test_other_lines_are_left_as_they_are() -> None:
+    record = logging.LogRecord(
+        "kopf", logging.ERROR, __file__, 1, "Request attempt #9 failed; escalating: x", None, None
+    )
+    assert FewerRepeats().filter(record)
+    assert record.getMessage() == "Request attempt #9 failed; escalating: x"
