@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from .errors import ClusterError
 from .shell import run, run_logged, succeeds
 
 BUILD_SECONDS = 3600.0
+PASSED_TO_DOCKER = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class Docker:
     def build(self, build: Build) -> None:
         """Build an image on the engine."""
         command = ["docker", "build", "--network", "host", *_arguments(build.arguments)]
+        # Without a value Docker takes it from the environment, so it stands in no command line.
+        command += _repeated("--build-arg", [name for name in PASSED_TO_DOCKER if name in os.environ])
         command += ["--file", str(build.file), "--tag", build.tag, str(build.context)]
         _run_build(build.tag, command)
 
