@@ -167,7 +167,7 @@ def test_ctrl_c_during_a_race_cleans_up(proxy: ProxyServer, bucket: str, s3_clie
     proxy.add("PUT", never_answer, path="/race/000001", count=None)
     program = "from gradientmail import cli; cli.COMMANDS = ('doctor', 'doctor'); cli.main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "doctor", f"s3://{bucket}/runs", "--endpoint-url", proxy.url, "--keys", "3"],
+        [sys.executable, "-c", program, "doctor", f"s3://{bucket}/runs", "--endpoint-url", proxy.url, *FEW],
         stderr=subprocess.PIPE,
         env=os.environ,
         text=True,

@@ -201,6 +201,21 @@ def test_a_store_that_goes_away_is_one_error_and_is_cleaned_up_when_it_is_back()
     assert list(inner.list()) == []
 
 
+def test_racers_that_are_not_answered_are_mentioned_as_long_as_the_others_suffice() -> None:
+    store = FaultyStore(MemoryStore(), Fault("lost answer", operations=("put_if_absent",), keys="*/race/*", count=2))
+    report = examine(store, keys=3, racers=4)
+    assert report.suitable
+    check = next(check for check in report.checks if check.name == "a race has one winner")
+    assert check.result == "warning"
+    assert "one winner each; not all were answered: injected: the answer to put_if_absent" in check.detail
+
+
+def test_races_without_answers_prove_nothing() -> None:
+    store = FaultyStore(MemoryStore(), Fault("unavailable", keys="*/race/000001"))
+    with pytest.raises(MailboxUnavailable, match="only 1 of 2 races could be judged: injected: 500"):
+        examine(store, keys=2, racers=3)
+
+
 def test_an_interrupted_examination_cleans_up() -> None:
     inner = MemoryStore()
 

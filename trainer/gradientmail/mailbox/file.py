@@ -149,6 +149,8 @@ def _folder_name(segment: str) -> str:
 def _walk(folder: Path, base: str, prefix: str, after: str) -> Iterator[str]:
     """Yield a folder's keys in order, opening a folder inside it only when its keys are next."""
     for text, name in sorted(_entries(folder, base, prefix, after)):
+        if not _is_ours(name, text):
+            continue
         if text.endswith("/"):
             yield from _walk(folder / name, text, prefix, after)
         else:
@@ -156,7 +158,7 @@ def _walk(folder: Path, base: str, prefix: str, after: str) -> Iterator[str]:
 
 
 def _entries(folder: Path, base: str, prefix: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, name) of each wanted object and (start of keys, name) of each folder that may hold some.
+    """Yield (key, name) of each wanted file and (start of keys, name) of each folder that may hold some.
 
     Removes what killed writers left.
     """
@@ -170,7 +172,7 @@ def _entries(folder: Path, base: str, prefix: str, after: str) -> Iterator[tuple
                 _remove_abandoned(Path(entry.path))
                 continue
             text = base + _text(entry.name, entry.is_dir())
-            if _wanted(text, prefix, after) and _is_ours(entry.name, text):
+            if _wanted(text, prefix, after):
                 yield text, entry.name
 
 

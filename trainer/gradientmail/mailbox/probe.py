@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradientmail.mailbox.base import Observer, Operation, Request, Store
-from gradientmail.mailbox.errors import MailboxDenied, MailboxError, MailboxMisconfigured, MailboxUnsuitable
+from gradientmail.mailbox.errors import (
+    MailboxDenied,
+    MailboxError,
+    MailboxMisconfigured,
+    MailboxUnavailable,
+    MailboxUnsuitable,
+)
 from gradientmail.mailbox.racing import Verdict, judged, race
 
 Result = Literal["passed", "failed", "denied", "warning", "skipped"]
@@ -198,13 +204,20 @@ def _race(scratch: _Scratch, keys: int, racers: int, processes: int) -> Iterator
 
 
 def _one_winner(verdict: Verdict, keys: int, racers: int) -> Check:
+    """Raises MailboxUnavailable if too few racers were answered to tell."""
     name = "a race has one winner"
     if verdict.several_winners:
         return Check(name, "failed", f"several racers won {_some(verdict.several_winners)} of {keys} keys")
-    if verdict.keys < keys or verdict.errors:
-        return Check(name, "failed", f"only {verdict.keys} of {keys} races ended; {'; '.join(verdict.errors)}")
+    errors = "; ".join(verdict.errors)
+    if verdict.judged < keys:
+        raise MailboxUnavailable(f"only {verdict.judged} of {keys} races could be judged: {errors or 'racers stopped'}")
     conflicts = f"; 409 answers: {verdict.conflicts}, all settled" if verdict.conflicts else ""
-    return Check(name, "passed", f"{keys} keys, {racers} racers for each, one winner each{conflicts}")
+    detail = f"{keys} keys, {racers} racers for each, one winner each{conflicts}"
+    return (
+        Check(name, "warning", f"{detail}; not all were answered: {errors}")
+        if errors
+        else Check(name, "passed", detail)
+    )
 
 
 def _winners_bytes(verdict: Verdict, keys: int) -> Check:

@@ -54,7 +54,8 @@ class Attempt:
 class Verdict:
     """What the attempts say about the store."""
 
-    keys: int
+    judged: int
+    """Keys at which at least two writers were answered; fewer than that make no race."""
     several_winners: tuple[str, ...]
     """Keys that more than one writer was told to have created."""
     wrong_bytes: tuple[str, ...]
@@ -74,7 +75,7 @@ def judged(attempts: Sequence[Attempt]) -> Verdict:
     for attempt in attempts:
         by_key[attempt.key].append(attempt)
     return Verdict(
-        keys=len(by_key),
+        judged=sum(len([attempt for attempt in tried if not attempt.error]) > 1 for tried in by_key.values()),
         several_winners=tuple(key for key, tried in by_key.items() if len(_winners(tried)) > 1),
         wrong_bytes=tuple(key for key, tried in by_key.items() if _disagree(tried)),
         errors=tuple(sorted({attempt.error for attempt in attempts if attempt.error})),
