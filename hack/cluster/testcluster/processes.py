@@ -20,7 +20,7 @@ from .shell import wait_until
 
 # A server that waits for its clients' open watches would take a minute; they connect again by themselves.
 PATIENCE_SECONDS = 5.0
-KILL_SECONDS = 60.0
+KILL_SECONDS = 120.0
 # The new process enters its control groups before it becomes the program, so nothing it forks can be outside.
 JOIN_AND_RUN = 'count=$1; shift; while [ "$count" -gt 0 ]; do echo $$ >"$1"; shift; count=$((count-1)); done; exec "$@"'
 # Children not yet waited for by this process; without this they would stay as zombies while it runs.
