@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,16 @@ def test_other_urls_are_refused_with_the_forms_that_are_known(url: str, message:
     with pytest.raises(ValueError) as raised:
         open_mailbox(url)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attempts": 0}, "attempts=0, connections=16: both must be 1 or more"),
+        ({"connections": 0}, "attempts=4, connections=0: both must be 1 or more"),
+        ({"read_timeout_seconds": 0.0}, "time-outs must be above 0 seconds"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        S3Options(**options)

@@ -26,6 +26,12 @@ class S3Options:
     """Attempts of one request, with jittered back-off, before MailboxUnavailable."""
     connections: int = 16
 
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.connections < 1:
+            raise ValueError(f"attempts={self.attempts}, connections={self.connections}: both must be 1 or more")
+        if self.connect_timeout_seconds <= 0 or self.read_timeout_seconds <= 0:
+            raise ValueError(f"{self}: time-outs must be above 0 seconds")
+
 
 def open_mailbox(url: str, *, s3: S3Options | None = None) -> Store:
     """Open the mailbox at `s3://bucket/prefix`, `file:///path` or `memory:NAME`. Makes no request.

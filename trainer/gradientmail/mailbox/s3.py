@@ -234,7 +234,7 @@ class _PerProcess(Generic[Result]):
 
     def __init__(self, make: Callable[[], Result]) -> None:
         self._make = make
-        self._state: tuple[int, threading.Lock, list[Result]] = (0, threading.Lock(), [])
+        self._state: tuple[int, threading.Lock, list[Result]] = (os.getpid(), threading.Lock(), [])
 
     def get(self) -> Result:
         process, lock, made = self._state

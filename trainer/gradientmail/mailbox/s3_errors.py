@@ -60,8 +60,17 @@ CHECKSUMS = frozenset(
 WRONG_REGION = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 )
-THROTTLED = frozenset(
-    {"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "RequestTimeout"}
+OVERLOADED = frozenset(
+    {
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequests",
+        "RequestTimeout",
+        "InternalError",
+        "ServiceUnavailable",
+    }
 )
 NO_CREDENTIALS: tuple[type[BotoCoreError], ...] = (
     boto.NoCredentialsError,
@@ -118,6 +127,8 @@ def explained(error: Exception, place: Place, operation: str) -> MailboxError:
 
 def _answered(error: ClientError, place: Place, operation: str) -> MailboxError:
     name, number = code(error), status(error)
+    if error.operation_name.startswith(("Assume", "GetRole", "GetSession")) and number < 500:
+        return MailboxDenied(f"no usable credentials for {place} ({_message(error)}); {CREDENTIALS}")
     if name == "NoSuchBucket" or (number == 404 and name in ("404", "NotFound")):
         return MailboxNotFound(f"{place} does not exist; create it or correct the mailbox URL and endpoint")
     if name in DENIED:
@@ -133,7 +144,7 @@ def _answered(error: ClientError, place: Place, operation: str) -> MailboxError:
         return MailboxMisconfigured(
             f"{place} is in another region{_right_region(error)}; set the region and endpoint to it"
         )
-    if name in THROTTLED or number == 429 or number >= 500:
+    if name in OVERLOADED or number == 429 or number >= 500:
         return _overloaded(name, number, place, operation)
     if number in (401, 403) or name == "AccessDenied":
         return MailboxDenied(f"{place} denied {operation} ({name}); grant the permission {PERMISSIONS[operation]}")
