@@ -27,6 +27,9 @@ class Held:
         self.data = tokens.astype("<u2").tobytes()
         self.size = len(self.data)
 
+    def head(self, length: int) -> bytes:
+        return self.data[:length]
+
     def read(self, offset: int, length: int) -> bytes:
         assert 0 < length <= self.size - offset
         return self.data[offset : offset + length]

@@ -106,5 +106,4 @@ def open_corpus(
 
 
 def _shard(source: Source, form: Format) -> Shard:
-    head = source.read(0, min(HEADER_BYTES, source.size)) if source.size else b""
-    return Shard(source, layout(source.name, head, source.size, form))
+    return Shard(source, layout(source.name, source.head(HEADER_BYTES), source.size, form))

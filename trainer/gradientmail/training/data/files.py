@@ -24,6 +24,10 @@ class Source(Protocol):
         """Bytes."""
         ...
 
+    def head(self, length: int) -> bytes:
+        """Return the first bytes, all of them if there are fewer, and read no more. Blocks and raises as `read`."""
+        ...
+
     def read(self, offset: int, length: int) -> bytes:
         """Return exactly these bytes. Blocks; raises CorpusError or MailboxUnavailable."""
         ...
@@ -35,6 +39,10 @@ class LocalFile:
 
     name: str
     size: int
+
+    def head(self, length: int) -> bytes:
+        """See Source."""
+        return self.read(0, min(length, self.size))
 
     def read(self, offset: int, length: int) -> bytes:
         """See Source."""

@@ -129,6 +129,10 @@ class S3Object:
         """The object's URL."""
         return f"s3://{self.bucket.name}/{self.key}"
 
+    def head(self, length: int) -> bytes:
+        """See Source."""
+        return self.bucket.read(self.key, 0, min(length, self.size)) if self.size else b""
+
     def read(self, offset: int, length: int) -> bytes:
         """See Source."""
         if length >= BLOCK_BYTES:
