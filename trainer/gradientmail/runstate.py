@@ -42,7 +42,7 @@ EXAMPLES = 5
 """Foreign keys that are kept by name."""
 
 NOTHING = (
-    "this mailbox holds no run: neither run.json nor claims under units/ were found; "
+    "holds no run: neither run.json nor claims under units/ were found; "
     "give the prefix that the run itself names as its mailbox"
 )
 

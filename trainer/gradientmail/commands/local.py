@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from gradientmail.exits import Exit
 from gradientmail.local.run import LocalOptions, run_here
 from gradientmail.local.screen import LiveScreen, PlainScreen, Screen
 from gradientmail.local.summary import summary_text
 from gradientmail.manifest import load_manifest
+from gradientmail.report.table import console
 
 
 def register(app: typer.Typer) -> None:
@@ -45,13 +45,13 @@ def local(
     SIGINT or SIGTERM. If all nodes fail with one code, that is the code: 3 if the store stayed unreachable, else 1.
     """
     manifest = load_manifest(file)
-    console = Console(highlight=False, stderr=as_json)
-    live = console.is_terminal and not plain
-    screen: Screen = LiveScreen(manifest.metadata.name, console) if live else PlainScreen(console)
+    out_console = console(stderr=as_json)
+    live = out_console.is_terminal and not plain
+    screen: Screen = LiveScreen(manifest.metadata.name, out_console) if live else PlainScreen(out_console)
     summary = run_here(manifest, file, LocalOptions(out, mailbox, join, picture), screen)
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
     else:
-        console.print(summary_text(summary), soft_wrap=True)
+        out_console.print(summary_text(summary))
     if summary.exit is not Exit.OK:
         raise typer.Exit(int(summary.exit))

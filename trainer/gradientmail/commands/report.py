@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from gradientmail.report.figures import figures
-from gradientmail.report.opening import open_run
-from gradientmail.report.table import report_text
+from gradientmail.report.opening import own_folder, read_named
+from gradientmail.report.table import console, report_text
 from gradientmail.report.writing import write
-from gradientmail.runstate import SILENT_AFTER_SECONDS, read_run
+from gradientmail.runstate import SILENT_AFTER_SECONDS
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 def report(
     run: Annotated[str, typer.Argument(metavar="URL|FOLDER", help="A run's folder, or the URL of its mailbox.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.json, timeline.png and timeline.svg.")] = Path(),
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where to write; else the run's folder, or this one if a URL is given."),
+    ] = None,
     picture: Annotated[bool, typer.Option(help="Draw the timeline.")] = True,
     silent_after: Annotated[
         float, typer.Option(min=0.0, help="Seconds without a heartbeat after which a node is taken for dead.")
@@ -33,11 +35,11 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
     """Say who trained what when: a table, report.json, and the timeline as a picture."""
-    box = open_run(run, endpoint_url=endpoint_url, region=region)
-    result = figures(read_run(box), silent_after=silent_after)
+    state = read_named(run, endpoint_url=endpoint_url, region=region)
+    result = figures(state, silent_after=silent_after)
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
-        Console(highlight=False, soft_wrap=True).print(report_text(result))
-    for path in write(result, out, picture=picture):
+        console().print(report_text(result))
+    for path in write(result, out or own_folder(run) or Path(), picture=picture):
         typer.echo(f"wrote {path}", err=True)

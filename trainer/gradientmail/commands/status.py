@@ -6,12 +6,11 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from gradientmail.report.opening import open_run
+from gradientmail.report.opening import read_named
 from gradientmail.report.status import run_status
-from gradientmail.report.table import status_text
-from gradientmail.runstate import SILENT_AFTER_SECONDS, read_run
+from gradientmail.report.table import console, status_text
+from gradientmail.runstate import SILENT_AFTER_SECONDS
 
 MOST_RECEIPTS = 10_000
 """Receipts read without --exact: at most some seconds on S3."""
@@ -33,9 +32,10 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say where a run stands: units claimed, consumed and lost, a line per node, and the time left."""
-    box = open_run(run, endpoint_url=endpoint_url, region=region)
-    standing = run_status(read_run(box, most_receipts=None if exact else MOST_RECEIPTS), silent_after=silent_after)
+    most = None if exact else MOST_RECEIPTS
+    state = read_named(run, most_receipts=most, endpoint_url=endpoint_url, region=region)
+    standing = run_status(state, silent_after=silent_after)
     if as_json:
         typer.echo(json.dumps(standing.to_dict(), indent=2))
     else:
-        Console(highlight=False, soft_wrap=True).print(status_text(standing))
+        console().print(status_text(standing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from gradientmail.exits import PrefixInUse, UserError
@@ -68,13 +69,12 @@ def prepare(
     Raises UserError if the folder cannot be made, PrefixInUse if the mailbox holds another run's claims and
     `join` was not asked for, and the mailbox's errors.
     """
-    folder = _made(out) if out else _fresh(Path("runs") / manifest.metadata.name, stamp(moment))
+    folder = out or _unused(Path("runs") / manifest.metadata.name, stamp(moment))
     url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=secrets.token_hex(3))
     spec = manifest.spec.mailbox
-    box = open_url(url, s3_options(spec) if spec else None)
-    place = Place(folder, url, box)
-    check_free(box, url, join=join)
-    _made(place.nodes)
+    place = Place(folder, url, open_url(url, s3_options(spec) if spec else None))
+    check_free(place.box, url, join=join)
+    _make(place.nodes)
     place.manifest.write_bytes(source.read_bytes())
     if asked or spec:
         note(folder, (spec or MailboxSpec(url=url)).model_copy(update={"url": url}))
@@ -90,26 +90,14 @@ def check_free(box: Store, url: str, *, join: bool) -> None:
         )
 
 
-def _fresh(parent: Path, name: str) -> Path:
-    for number in range(1, 1000):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise _refused(folder, error) from error
-        return folder
-    raise UserError(f"{parent} holds a thousand runs of this second: give a folder with --out")
+def _unused(parent: Path, name: str) -> Path:
+    """Return a folder that is not there yet: two runs may start within one second."""
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(folder for each in names if not (folder := parent / each).exists())
 
 
-def _made(folder: Path) -> Path:
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _refused(folder, error) from error
-    return folder
-
-
-def _refused(folder: Path, error: OSError) -> UserError:
-    return UserError(f"folder {str(folder)!r} cannot be made ({error.strerror}): give another with --out")
+        raise UserError(f"folder {str(folder)!r} cannot be made ({error.strerror}): give another with --out") from error

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradientmail.local.watching import NodeView, RunView
+from gradientmail.report.table import columns_text
 from gradientmail.report.words import count, duration, number, percent, rate
 
 PLAIN_SECONDS = 5.0
@@ -93,7 +94,7 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         """See Screen."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(text))
 
 
 def live_view(name: str, view: RunView, elapsed: float, rows: int) -> RenderableType:
@@ -112,31 +113,21 @@ def live_view(name: str, view: RunView, elapsed: float, rows: int) -> Renderable
     return Group(head, Text(), _table(nodes[:rows], view.consumed), *more)
 
 
-def _table(nodes: Sequence[NodeView], consumed: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("node", "phase"):
-        table.add_column(title, no_wrap=True)
-    for title in ("claimed", "consumed", "share", "step", "loss", "buffer", "waiting", "tokens/s"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for view in nodes:
-        table.add_row(*_row(view, consumed))
-    return table
-
-
-def _row(view: NodeView, consumed: int) -> Sequence[str]:
-    progress = view.progress
-    return (
-        view.node,
-        progress.phase if progress else "starting",
-        count(view.claimed),
-        count(view.consumed),
-        percent(view.consumed / consumed if consumed else None),
-        count(progress.step if progress else None),
-        number(progress.loss if progress else None),
-        count(progress.buffered if progress else None),
-        percent(view.waiting, 1),
-        rate(view.tokens_per_second),
-    )
+def _table(nodes: Sequence[NodeView], consumed: int) -> RenderableType:
+    progress = [view.progress for view in nodes]
+    columns: dict[str, list[str]] = {
+        "node": [view.node for view in nodes],
+        "phase": [word.phase if word else "starting" for word in progress],
+        "claimed": [count(view.claimed) for view in nodes],
+        "consumed": [count(view.consumed) for view in nodes],
+        "share": [percent(view.consumed / consumed if consumed else None) for view in nodes],
+        "step": [count(word.step if word else None) for word in progress],
+        "loss": [number(word.loss if word else None) for word in progress],
+        "buffer": [count(word.buffered if word else None) for word in progress],
+        "waiting": [percent(view.waiting, 1) for view in nodes],
+        "tokens/s": [rate(view.tokens_per_second) for view in nodes],
+    }
+    return columns_text(columns)
 
 
 def plain_line(view: RunView) -> str:

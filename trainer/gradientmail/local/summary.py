@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gradientmail.exits import Exit
 from gradientmail.local.outcome import End, failures
 from gradientmail.local.watching import NodeView
 from gradientmail.report.figures import NodeFigures, RunFigures
-from gradientmail.report.table import lost_lines
+from gradientmail.report.table import columns_text, lost_lines
 from gradientmail.report.words import count, duration, number, percent, rate
 
 
@@ -76,32 +75,26 @@ def _head(figures: RunFigures) -> Iterator[str]:
     )
 
 
-def _table(summary: Summary) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("node", no_wrap=True)
-    for title in ("units", "share", "batches/s", "waiting", "held-out loss"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("ended", no_wrap=True)
+def _table(summary: Summary) -> RenderableType:
     ends = {end.node: end for end in summary.ends}
-    for node in summary.figures.nodes:
-        table.add_row(*_row(node, summary.views.get(node.node), ends.get(node.node)))
-    return table
+    nodes = summary.figures.nodes
+    columns = {
+        "node": [node.node for node in nodes],
+        "units": [count(node.units) for node in nodes],
+        "share": [percent(node.share, 1) for node in nodes],
+        "batches/s": [rate(node.batches_per_second) for node in nodes],
+        "waiting": [percent(node.wait_share, 1) for node in nodes],
+        "held-out loss": [_held_out(summary.views.get(node.node), node) for node in nodes],
+        "units\nlost": [count(node.lost_units) for node in nodes],
+        "ended": [ends[node.node].word if node.node in ends else "elsewhere" for node in nodes],
+    }
+    return columns_text(columns, optional=["units\nlost"])
 
 
-def _row(node: NodeFigures, view: NodeView | None, end: End | None) -> Sequence[str]:
-    return (
-        node.node,
-        count(node.units),
-        percent(node.share, 1),
-        rate(node.batches_per_second),
-        percent(node.wait_share, 1),
-        _held_out(view) if view else number(node.held_out_loss),
-        end.word if end else "elsewhere",
-    )
-
-
-def _held_out(view: NodeView) -> str:
-    return "-" if view.first_held_out is None else f"{number(view.first_held_out)} -> {number(view.last_held_out)}"
+def _held_out(view: NodeView | None, node: NodeFigures) -> str:
+    if view is None or view.first_held_out is None:
+        return number(node.held_out_loss)
+    return f"{number(view.first_held_out)} -> {number(view.last_held_out)}"
 
 
 def _foot(summary: Summary) -> Iterator[str]:

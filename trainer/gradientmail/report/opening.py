@@ -10,6 +10,7 @@ import yaml
 from gradientmail.exits import UserError
 from gradientmail.mailbox import S3Options, Store, open_mailbox
 from gradientmail.run import MailboxSpec
+from gradientmail.runstate import NotARun, RunState, read_run
 
 MAILBOX_FOLDER = "mailbox"
 """Mailbox of a run in the folder that `gradientmail local` made."""
@@ -34,6 +35,24 @@ def open_run(target: str, *, endpoint_url: str | None = None, region: str | None
         return _open_noted(folder / MAILBOX_NOTE)
     inside = folder / MAILBOX_FOLDER
     return open_url((inside if inside.is_dir() else folder).resolve().as_uri(), S3Options())
+
+
+def read_named(
+    target: str, *, most_receipts: int | None = None, endpoint_url: str | None = None, region: str | None = None
+) -> RunState:
+    """Read the run that a person names. Raises UserError, naming the target, and the mailbox's errors."""
+    box = open_run(target, endpoint_url=endpoint_url, region=region)
+    try:
+        return read_run(box, most_receipts=most_receipts)
+    except NotARun as error:
+        raise NotARun(f"{target!r} {error}") from None
+
+
+def own_folder(target: str) -> Path | None:
+    """Return the target if it is a folder that `gradientmail local` made."""
+    folder = Path(target)
+    made = (folder / MAILBOX_NOTE).is_file() or (folder / MAILBOX_FOLDER).is_dir()
+    return folder if "://" not in target and made else None
 
 
 def s3_options(spec: MailboxSpec) -> S3Options:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,27 +17,22 @@ MOST_LOST_NAMED = 8
 
 def report_text(figures: RunFigures) -> RenderableType:
     """Return a run's figures, a row per node."""
-    table = _table(
-        "node", "units", "share", "batches", "batches/s", "busy", "waiting", "held-out loss", "units lost", "restarts"
-    )
-    for node in figures.nodes:
-        table.add_row(*_report_row(node))
-    return Group(table, *map(Text, report_lines(figures)))
+    columns = {title: [cell(node) for node in figures.nodes] for title, cell in REPORT_COLUMNS.items()}
+    return Group(columns_text(columns, optional=("units\nlost", "restarts")), *map(Text, report_lines(figures)))
 
 
-def _report_row(node: NodeFigures) -> Sequence[str]:
-    return (
-        node.node,
-        count(node.units),
-        percent(node.share, 1),
-        count(node.batches),
-        rate(node.batches_per_second),
-        duration(node.busy_seconds),
-        percent(node.wait_share, 1),
-        number(node.held_out_loss),
-        count(node.lost_units),
-        count(node.restarts),
-    )
+REPORT_COLUMNS: dict[str, Callable[[NodeFigures], str]] = {
+    "node": lambda node: node.node,
+    "units": lambda node: count(node.units),
+    "share": lambda node: percent(node.share, 1),
+    "batches": lambda node: count(node.batches),
+    "batches/s": lambda node: rate(node.batches_per_second),
+    "busy": lambda node: duration(node.busy_seconds),
+    "waiting": lambda node: percent(node.wait_share, 1),
+    "held-out\nloss": lambda node: number(node.held_out_loss),
+    "units\nlost": lambda node: count(node.lost_units),
+    "restarts": lambda node: count(node.restarts),
+}
 
 
 def report_lines(figures: RunFigures) -> Iterator[str]:
@@ -71,28 +66,23 @@ def lost_lines(figures: RunFigures) -> Iterator[str]:
 
 def status_text(status: RunStatus) -> RenderableType:
     """Return where a run stands, a row per node."""
-    units = ("claimed", "consumed", "in progress", "lost")
-    table = _table("node", "presence", "phase", *units, "step", "loss", "held-out", "last seen")
-    for node in status.nodes:
-        table.add_row(*_status_row(node))
-    return Group(*map(Text, _status_head(status)), table, *map(Text, _status_notes(status)))
+    columns = {title: [cell(node) for node in status.nodes] for title, cell in STATUS_COLUMNS.items()}
+    table = columns_text(columns, optional=("restarts",))
+    return Group(*map(Text, _status_head(status)), Text(), table, *map(Text, _status_notes(status)))
 
 
-def _status_row(node: NodeStatus) -> Sequence[str]:
-    seen = "-" if node.last_seen_seconds is None else f"{duration(node.last_seen_seconds)} ago"
-    return (
-        node.node,
-        node.presence,
-        node.phase or "-",
-        count(node.claimed),
-        count(node.consumed),
-        count(node.in_progress),
-        count(node.lost),
-        count(node.step),
-        number(node.loss),
-        number(node.held_out_loss),
-        seen,
-    )
+STATUS_COLUMNS: dict[str, Callable[[NodeStatus], str]] = {
+    "node": lambda node: node.node,
+    "state": lambda node: node.phase or node.presence if node.presence in ("live", "left") else node.presence,
+    "claimed": lambda node: count(node.claimed),
+    "consumed": lambda node: count(node.consumed),
+    "in\nprogress": lambda node: count(node.in_progress),
+    "lost": lambda node: count(node.lost),
+    "step": lambda node: count(node.step),
+    "loss": lambda node: number(node.loss),
+    "seconds since\nlast seen": lambda node: number(node.last_seen_seconds, 0),
+    "restarts": lambda node: count(node.restarts),
+}
 
 
 def _status_head(status: RunStatus) -> Iterator[str]:
@@ -122,9 +112,19 @@ def _status_notes(status: RunStatus) -> Iterator[str]:
         yield f"skipped {count(status.foreign_objects, 'object')} that are none of the run's, such as {examples}"
 
 
-def _table(first: str, *others: str) -> Table:
+def columns_text(columns: Mapping[str, Sequence[str]], *, optional: Collection[str] = ()) -> Table:
+    """Return a table of texts by title; columns in `optional` are left out where they hold nothing but 0."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(name, justify="left" if name in ("presence", "phase") else "right")
+    shown = {title: cells for title, cells in columns.items() if title not in optional or set(cells) - {"0"}}
+    for title in shown:
+        left = title in ("node", "state", "phase", "ended")
+        table.add_column(title, justify="left" if left else "right", vertical="bottom", no_wrap=True)
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console for tables: wide enough for them where nobody's terminal sets the width."""
+    own = Console(highlight=False, soft_wrap=True, stderr=stderr)
+    return own if own.is_terminal else Console(highlight=False, soft_wrap=True, stderr=stderr, width=200)

@@ -1,0 +1,91 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradientmail.local.plan import NodePlan, inherited, node_plans, visible_gpus
+from gradientmail.run import GradientRun
+from tests.unit.report.simulated import manifest
+
+TWO_POOLS = ["a", "b"]
+
+
+def plans(
+    *, gpus: list[str], join: bool = False, cores: int = 8, environment: dict[str, str] | None = None
+) -> list[NodePlan]:
+    run = manifest(TWO_POOLS, steps=4, unit_steps=1, lanes=2)
+    more = run.model_dump(by_alias=True)
+    more["spec"]["nodes"][1]["replicas"] = 2
+    return node_plans(
+        GradientRun.model_validate(more),
+        manifest_path=Path("/runs/x/manifest.yaml"),
+        mailbox="file:///runs/x/mailbox",
+        folder=Path("/runs/x/nodes"),
+        join=join,
+        tokens=["0000aa", "0000bb", "0000cc"],
+        cores=cores,
+        gpus=gpus,
+        environment=environment or {},
+    )
+
+
+def test_each_node_is_a_trainer_with_a_learner_of_its_own() -> None:
+    last = plans(gpus=[])[2]
+    assert last.arguments == (
+        *(sys.executable, "-m", "gradientmail", "train", "/runs/x/manifest.yaml"),
+        *("--node", "b-1", "--learner-id", "b-1-0000cc", "--mailbox", "file:///runs/x/mailbox"),
+        *("--log-format", "json", "--termination-message", "/runs/x/nodes/b-1.json", "--grace-seconds", "25"),
+    )
+    assert last.log == Path("/runs/x/nodes/b-1.log")
+    assert [plan.node for plan in plans(gpus=[])] == ["a-0", "b-0", "b-1"]
+
+
+def test_joining_is_passed_on() -> None:
+    assert all(plan.arguments[-1] == "--join" for plan in plans(gpus=[], join=True))
+
+
+def test_gpus_are_dealt_round() -> None:
+    assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans(gpus=["0", "3"])] == ["0", "3", "0"]
+    assert all("CUDA_VISIBLE_DEVICES" not in plan.environment for plan in plans(gpus=[]))
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(1, "1"), (2, "1"), (8, "2"), (96, "32")])
+def test_cores_are_shared_out(cores: int, threads: str) -> None:
+    assert plans(gpus=[], cores=cores)[0].environment["OMP_NUM_THREADS"] == threads
+
+
+def test_the_users_threads_win_and_settings_of_pods_are_dropped() -> None:
+    user = {"OMP_NUM_THREADS": "7", "GRADIENTMAIL_METRICS_PORT": "9000", "HOME": "/home/x"}
+    assert inherited(user, threads=2) == {
+        "OMP_NUM_THREADS": "7",
+        "HOME": "/home/x",
+        "GRADIENTMAIL_LEASH_SECONDS": "25",
+    }
+
+
+@pytest.mark.parametrize(("chosen", "gpus"), [("2,5", ["2", "5"]), ("", []), ("GPU-1a", ["GPU-1a"])])
+def test_gpus_the_user_has_chosen_are_the_ones_used(chosen: str, gpus: list[str]) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": chosen}) == gpus
+
+
+def test_gpus_are_found_in_dev_where_nvidia_smi_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert visible_gpus({}, tmp_path) == ["0", "2", "10"]
+
+
+def test_nvidia_smi_lists_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 0\necho 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert visible_gpus({}, tmp_path) == ["0", "1"]
+
+
+def test_a_broken_nvidia_smi_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert visible_gpus({}, tmp_path) == []
