@@ -89,7 +89,8 @@ def missing_pods(job: JobView, pods: Iterable[PodView]) -> bool:
     """Whether the Job should have more pods than there are."""
     if job.suspended or job.finished or job.deleting or job.terminating:
         return False
-    present = {pod.index for pod in pods if pod.pool == job.pool and pod.attempt == job.attempt and not pod.over}
+    mine = [pod for pod in pods if pod.pool == job.pool and pod.attempt == job.attempt]
+    present = {pod.index for pod in mine if pod.succeeded or not pod.over}
     wanted = set(range(job.replicas)) - job.succeeded - job.failed
     return bool(wanted - present)
 

@@ -119,7 +119,7 @@ def _node(pool: Pool, index: int, facts: Facts, records: list[Record]) -> dict[s
     pod = max(pods, key=lambda pod: (not pod.over, pod.created), default=None)
     previous = _recorded_node(facts, name)
     if pod is None and previous and finished_at(facts.before):
-        return dict(previous)
+        return _node_after_the_end(previous)
     job = next((job for job in facts.jobs if job.pool == pool.name), None)
     mine = [record for record in records if record.node == name]
     node = {
@@ -134,6 +134,12 @@ def _node(pool: Pool, index: int, facts: Facts, records: list[Record]) -> dict[s
         "message": _node_message(pod, pods, facts)[:MESSAGE_LIMIT] or None,
     }
     return {key: value for key, value in node.items() if value is not None}
+
+
+def _node_after_the_end(previous: Mapping[str, Any]) -> dict[str, Any]:
+    if previous.get("phase") != "Running":
+        return dict(previous)
+    return {"message": "stopped with the run", **previous, "phase": "Failed"}
 
 
 def _recorded_node(facts: Facts, name: str) -> Mapping[str, Any]:
@@ -200,7 +206,8 @@ def _conditions(facts: Facts, verdict: Verdict, stall: Stall | None) -> list[dic
     if stall is not None:
         wanted.append(("Stalled", True, stall.reason, f"{stall.who}: {stall.words}"))
     else:
-        wanted.append(("Stalled", False, "AsExpected", "nothing keeps a node from running"))
+        words = "no node is to run" if verdict.over or facts.run.suspended else "nothing keeps a node from running"
+        wanted.append(("Stalled", False, "AsExpected", words))
     if verdict.over:
         wanted.append(("Complete" if verdict.phase == "Succeeded" else "Failed", True, verdict.reason, verdict.message))
     return [_condition(facts, *item) for item in wanted]

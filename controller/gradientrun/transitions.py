@@ -38,6 +38,8 @@ def _accepted(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[N
 
 
 def _nodes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
+    if before.get("phase") in ("Succeeded", "Failed"):
+        return
     earlier = {node["name"]: node for node in before.get("nodes") or []}
     notes = [note for node in after.get("nodes") or [] for note in _node(earlier.get(node["name"], {}), node)]
     yield from notes[:NODES_TOLD]
@@ -59,9 +61,8 @@ def _lost(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]
     lost = after.get("units", {}).get("lost", 0)
     more = lost - before.get("units", {}).get("lost", 0)
     if more > 0:
-        yield Note(
-            "Warning", "UnitsLost", f"{more} more units are lost with the nodes that had claimed them, {lost} in all"
-        )
+        words = f"units lost with the nodes that had claimed them: {more} more, {lost} in all"
+        yield Note("Warning", "UnitsLost", words)
 
 
 def _conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:

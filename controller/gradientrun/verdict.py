@@ -172,7 +172,7 @@ def _last_failure(facts: Facts) -> str:
     failed = [pod for pod in facts.pods if failure_words(pod)]
     if not failed:
         return "every node has failed more often than restartsPerNode allows"
-    last = max(failed, key=lambda pod: pod.created)
+    last = max(failed, key=lambda pod: (pod.ended and pod.ended.time) or pod.created)
     return f"every node has failed more often than restartsPerNode allows; the last, {last.node}: {failure_words(last)}"
 
 

@@ -175,6 +175,16 @@ def test_an_end_stands_whatever_happens_to_pods_and_jobs_later() -> None:
     assert later["nodes"] == done["nodes"]
 
 
+def test_a_node_that_was_stopped_with_the_run_says_so_and_one_that_never_came_does_not() -> None:
+    counts = {A0: Counts(claimed=3, consumed=1)}
+    run = begun(activeDeadlineSeconds=100)
+    failed = status_of(run, pod_manifest(**running()), seconds=100, counts=counts)
+    nodes = status_of(a_run(status=failed), seconds=130)["nodes"]
+    assert [(node["phase"], node.get("message")) for node in nodes] == [
+        ("Failed", "stopped with the run"), ("Pending", None), ("Pending", None),
+    ]  # fmt: skip
+
+
 def test_counts_that_arrive_after_the_end_are_still_taken() -> None:
     run = begun(activeDeadlineSeconds=100)
     counts = {A0: Counts(claimed=3, consumed=1)}

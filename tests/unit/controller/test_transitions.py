@@ -46,7 +46,7 @@ def node(phase: str = "Running", restarts: int = 0, message: str | None = None) 
          [Note("Warning", "B", "words")]),
         (status(conditions=[condition("Stalled", reason="A")]), status(conditions=[condition("Stalled", False)]), []),
         (status(), status(units={"lost": 3}),
-         [Note("Warning", "UnitsLost", "3 more units are lost with the nodes that had claimed them, 3 in all")]),
+         [Note("Warning", "UnitsLost", "units lost with the nodes that had claimed them: 3 more, 3 in all")]),
         (status(nodes=[node()]), status(nodes=[node(restarts=1, message="boom")]),
          [Note("Warning", "NodeRestarted", "node fast-0, restart 1: boom")]),
         (status(nodes=[node(message="boom")]), status(nodes=[node("Failed", 3)]),
