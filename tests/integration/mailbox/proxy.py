@@ -106,6 +106,11 @@ def break_off(body_bytes: int) -> Fault:
     return lambda exchange: exchange.answer(exchange.forwarded(), body_bytes=body_bytes)
 
 
+def garble(exchange: Exchange) -> None:
+    answer = exchange.forwarded()
+    exchange.answer(Answer(answer.status, answer.headers, bytes([answer.body[0] ^ 1]) + answer.body[1:]))
+
+
 def empty_body(exchange: Exchange) -> None:
     exchange.answer(Answer(200, (), b""))
 
@@ -134,6 +139,8 @@ class ProxyServer(ThreadingHTTPServer):
         self.upstream = upstream
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: deque[tuple[str, str, dict[str, str]]] = deque()
+        self.peers: list[int] = []
+        """The client's port of each request: one for each connection."""
         self._rules: list[Rule] = []
         self._lock = threading.Lock()
 
@@ -144,6 +151,7 @@ class ProxyServer(ThreadingHTTPServer):
 
     def fault_for(self, exchange: Exchange) -> Fault:
         with self._lock:
+            self.peers.append(exchange.client_address[1])
             self.requests.append((exchange.command, exchange.path, dict(exchange.headers.items())))
             for rule in self._rules:
                 if rule.method == exchange.command and rule.path in exchange.path and rule.left != 0:

@@ -30,6 +30,7 @@ from tests.integration.mailbox.proxy import (
     answer_html,
     break_off,
     empty_body,
+    garble,
     hang_up,
     land_then_refuse,
     lose_answer,
@@ -127,6 +128,13 @@ def test_an_object_that_breaks_off_is_read_again(proxy: ProxyServer, proxied: St
     proxied.put_if_absent("model", b"0123456789" * 1000)
     proxy.add("GET", break_off(5000))
     assert proxied.get("model") == b"0123456789" * 1000
+    assert proxy.count("GET") == 2
+
+
+def test_a_garbled_object_is_read_again(proxy: ProxyServer, proxied: Store) -> None:
+    proxied.put_if_absent("model", b"0123456789")
+    proxy.add("GET", garble)
+    assert proxied.get("model") == b"0123456789"
     assert proxy.count("GET") == 2
 
 
@@ -232,15 +240,19 @@ def put_from_elsewhere(box: Store, key: str, answers: Connection) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # newer Pythons advise against fork
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_used_mailbox_works_in_a_child_process(s3_server: str, bucket: str, method: str) -> None:
-    box = open_mailbox(f"s3://{bucket}/run", s3=S3Options(endpoint_url=s3_server))
-    assert box.put_if_absent("mine", b"parent")
+def test_a_used_mailbox_works_in_a_child_process_over_a_connection_of_its_own(
+    proxy: ProxyServer, proxied: Store, method: str
+) -> None:
+    assert proxied.put_if_absent("mine", b"parent")
     context = multiprocessing.get_context(method)
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=put_from_elsewhere, args=(box, "other", sender))  # type: ignore[attr-defined]
+    child = context.Process(target=put_from_elsewhere, args=(proxied, "other", sender))  # type: ignore[attr-defined]
     child.start()
     assert receiver.poll(60)
     assert receiver.recv() is True
     child.join(30)
     assert child.exitcode == 0
-    assert box.get("other") == b"child"
+    assert proxied.get("other") == b"child"
+    parents, childs, parents_again = proxy.peers
+    assert childs != parents
+    assert parents_again == parents

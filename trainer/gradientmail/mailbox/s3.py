@@ -133,7 +133,7 @@ class S3Store(Store):
             if code(error) == "NoSuchKey":
                 return None
             raise
-        # Not `with answer["Body"]`: that hands out the raw stream, which takes a body that broke off for a whole one.
+        # Not `with answer["Body"]`: that hands out the raw stream, whose length and checksum nobody verifies.
         with closing(answer["Body"]) as body:
             try:
                 return body.read()
