@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gradientmail.local.plan import NodePlan, inherited, node_plans, visible_gpus
+from gradientmail.local.plan import NodePlan, inherited, node_plans, simulated_slowdowns, visible_gpus
 from gradientmail.run import GradientRun
 from tests.unit.report.simulated import manifest
 
@@ -47,6 +47,30 @@ def test_joining_is_passed_on() -> None:
 def test_gpus_are_dealt_round() -> None:
     assert [plan.environment["CUDA_VISIBLE_DEVICES"] for plan in plans(gpus=["0", "3"])] == ["0", "3", "0"]
     assert all("CUDA_VISIBLE_DEVICES" not in plan.environment for plan in plans(gpus=[]))
+
+
+def simulating(speeds: dict[str, float | None]) -> GradientRun:
+    document = manifest(list(speeds), steps=4, unit_steps=1, lanes=2).model_dump(by_alias=True)
+    for pool in document["spec"]["nodes"]:
+        pool["simulatedSpeed"] = speeds[pool["name"]]
+    return GradientRun.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    ("cores", "slowdowns"),
+    [
+        (None, [1.0, 2.0, 2.0, 4.0]),  # a GPU each
+        (16, [1.0, 2.0, 2.0, 4.0]),
+        (2, [1.3235, 2.6471, 2.6471, 5.2941]),  # 2.25 cores' worth of nodes on 1.7 that can be counted on
+    ],
+)
+def test_simulated_speeds_keep_their_ratios_when_cores_are_few(cores: int | None, slowdowns: list[float]) -> None:
+    run = simulating({"a": 4, "b": 2, "c": 2, "d": 1})
+    assert simulated_slowdowns(run, cores=cores) == pytest.approx(slowdowns, abs=1e-4)
+
+
+def test_nothing_is_slowed_where_no_speed_is_simulated() -> None:
+    assert simulated_slowdowns(simulating({"a": None, "b": None}), cores=1) == []
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, "1"), (2, "1"), (8, "2"), (96, "32")])

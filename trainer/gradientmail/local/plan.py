@@ -17,6 +17,9 @@ from gradientmail.runstate import node_names
 GRACE_SECONDS = 25.0
 """Time that a node has to leave in good order."""
 
+USABLE_SHARE = 0.85
+"""Of the cores' time, what nodes can count on beside all else that runs."""
+
 OWN_VARIABLES = "GRADIENTMAIL_"
 GPUS = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
@@ -49,14 +52,31 @@ def node_plans(
     """Return the plan of each node of the manifest; `tokens` make the learner IDs unique, one per node."""
     names = node_names(manifest)
     base = inherited(environment, threads=max(1, cores // len(names)))
+    slowdowns = simulated_slowdowns(manifest, cores=None if gpus else cores)
     plans = []
     for index, (node, token) in enumerate(zip(names, tokens, strict=True)):
         gpu = {GPUS: gpus[index % len(gpus)]} if gpus else {}
         message = folder / f"{node}.json"
         learner = f"{node}-{token}"
         arguments = _arguments(node, learner, manifest_path, mailbox, message, join)
+        if slowdowns:
+            arguments += ("--slowdown", f"{slowdowns[index]:.4g}")
         plans.append(NodePlan(node, learner, arguments, base | gpu, folder / f"{node}.log", message))
     return plans
+
+
+def simulated_slowdowns(manifest: GradientRun, *, cores: int | None) -> list[float]:
+    """Return how many times slower each node is to be; empty if the manifest simulates no speeds.
+
+    On a CPU (`cores` is not None) nodes compete for cores, and a node that is to run at full speed would lose the
+    most. So all are slowed alike until the cores have room for them: their ratios then hold.
+    """
+    if all(pool.simulated_speed is None for pool in manifest.spec.nodes):
+        return []
+    speeds = manifest.spec.relative_speeds
+    wanted = [speeds[pool.name] for pool in manifest.spec.nodes for _ in range(pool.replicas)]
+    crowding = 1.0 if cores is None else max(1.0, sum(wanted) / (USABLE_SHARE * cores))
+    return [crowding / speed for speed in wanted]
 
 
 def inherited(environment: Mapping[str, str], *, threads: int) -> dict[str, str]:
