@@ -2,7 +2,8 @@
 
 - `lines`: the n-th writer is killed before the n-th line that the file store executes, until one gets through; each
   writes one object into a folder of its own. Prints how many were killed.
-- `times`: writers of many large objects are killed at random times, all in one folder. Prints how many.
+- `times`: writers of many large objects are killed at random times after the first, all in one folder. Prints how
+  many were killed.
 - `race`: writers meet at each key, then all try to create it. Prints which keys each was told to have created.
 """
 
@@ -29,6 +30,7 @@ from gradientmail.mailbox.file import FileStore
 KEY, DATA = "units/000000-0.json", b"node-0" * 1000
 LARGE_BYTES = 1 << 20
 RACERS, RACED_KEYS = 4, 150
+KILLED_WRITERS = 25
 
 
 def large(number: int) -> bytes:
@@ -64,18 +66,27 @@ def killed_at_lines(folder: Path) -> int:
     return next(line - 1 for line in count(1) if forked_write(folder / f"{line:03d}", line))
 
 
-def killed_at_times(folder: Path, writers: int = 25) -> int:
+def killed_at_times(folder: Path) -> int:
     generator = random.Random(7)
-    for number in range(writers):
+    for writer in range(KILLED_WRITERS):
+        progress, written = os.pipe()
         child = os.fork()
         if child == 0:
-            store = FileStore(folder)
-            for key in count(number * 1000):
-                store.put_if_absent(f"units/{key:06d}", large(key))
-        time.sleep(generator.uniform(0.001, 0.03))
+            write_for_ever(FileStore(folder), writer, written)
+        os.read(progress, 1)
+        time.sleep(generator.uniform(0, 0.02))
         os.kill(child, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    return writers
+        os.close(progress)
+        os.close(written)
+    return KILLED_WRITERS
+
+
+def write_for_ever(store: FileStore, writer: int, written: int) -> None:
+    """Write large objects, and a byte into the pipe after each."""
+    for number in count(writer * 1000):
+        store.put_if_absent(f"units/{number:06d}", large(number))
+        os.write(written, b".")
 
 
 def raced(folder: Path) -> list[list[int]]:
