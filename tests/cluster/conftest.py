@@ -1,0 +1,163 @@
+"""One real cluster for the session, the product installed in it as a user would, and a namespace for each test."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness.api import NODES, Api
+from tests.cluster.harness.collecting import collect
+from tests.cluster.harness.controller import NAMESPACE as SYSTEM
+from tests.cluster.harness.controller import Controller
+from tests.cluster.harness.images import Images, provide_images
+from tests.cluster.harness.namespaces import Namespace, Namespaces, create_namespace, delete_everything
+from tests.cluster.harness.serving import STORE_NAMESPACE, serve_store
+from tests.cluster.harness.site import Site
+from tests.cluster.harness.store import Store
+from tests.cluster.harness.tool import FIRST_UP_SECONDS, ROOT, CommandFailed, Helm, Kubectl, Tool
+
+HERE = Path(__file__).parent
+REPORTS = ROOT / "build" / "cluster-failures"
+TEST_SECONDS = 90
+"""Of a test's own body; fixtures have time-outs of their own. A test that needs more says so."""
+BREAKING = "breaks_machines"
+Say = Callable[[str], None]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{BREAKING}: kills nodes or the API server; not done to an existing cluster")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mine = [item for item in items if HERE in item.path.parents]
+    for item in mine:
+        item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
+    if mine and Tool().provider == "existing":
+        breaking = [item for item in mine if item.get_closest_marker(BREAKING)]
+        config.hook.pytest_deselected(items=breaking)
+        items[:] = [item for item in items if item not in breaking]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and "cluster" in item.funcargs:
+        site = item.funcargs["cluster"]
+        assert isinstance(site, Site)
+        made = [each for value in item.funcargs.values() for each in _namespaces_of(value)]
+        folder = REPORTS / re.sub(r"\W+", "-", f"{item.name}-{report.when}")
+        collect(folder, [*dict.fromkeys([*made, SYSTEM, STORE_NAMESPACE])], site.api, site.kubectl)
+        report.sections.append(("cluster", f"objects, events and logs are in {folder.relative_to(ROOT)}"))
+    return report
+
+
+def _namespaces_of(value: object) -> list[str]:
+    if isinstance(value, Namespace):
+        return [value.name]
+    return list(value.made) if isinstance(value, Namespaces) else []
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Say:
+    """Print a line at once, whatever pytest captures."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    began = time.monotonic()
+
+    def line(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            print(f"\n== cluster, {time.monotonic() - began:.0f} s: {text}", flush=True)
+
+    return line
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, say: Say) -> Iterator[Site]:
+    """The cluster: brought up, or kept if it was up. What cannot run here ends the session with a sentence."""
+    tool = Tool()
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        was_up = tool.provider == "existing" or tool.is_up()
+        say("using the one that runs" if was_up else "bringing one up; the first time takes a quarter of an hour")
+        with capture.global_and_fixture_disabled():
+            tool("up", seconds=FIRST_UP_SECONDS, show=True)
+            images = provide_images(tool, os.environ, say)
+    except (CommandFailed, ValueError) as error:
+        pytest.exit(f"tests/cluster cannot run here: {error}", returncode=1)
+    api = Api(Path(tool.environment["KUBECONFIG"]))
+    try:
+        delete_everything(api, 180)
+        yield Site(tool, api, Kubectl(tool.environment), Helm(tool.environment), images)
+        if was_up:
+            say("taking the tests' objects out of it")
+            delete_everything(api, 180)
+    finally:
+        api.close()
+        if not was_up:
+            say("taking it down")
+            tool("down")
+    if not was_up:
+        tool("check-clean")
+
+
+@pytest.fixture(scope="session")
+def images(cluster: Site) -> Images:
+    """The images under test."""
+    return cluster.images
+
+
+@pytest.fixture(scope="session")
+def store(cluster: Site, say: Say) -> Iterator[Store]:
+    """An S3 server in the cluster."""
+    say("starting an S3 server in it")
+    with ExitStack() as stack:
+        yield serve_store(cluster, stack)
+
+
+@pytest.fixture(scope="session")
+def controller(cluster: Site, say: Say) -> Iterator[Controller]:
+    """The chart, installed as its users do; namespace under restricted Pod Security."""
+    say("installing the chart")
+    controller = Controller(cluster.api, cluster.kubectl, cluster.helm, cluster.images, cluster.hosts()[0])
+    create_namespace(cluster.api, SYSTEM)
+    controller.install()
+    say("ready")
+    yield controller
+    controller.uninstall(keep_runs=False)
+
+
+@pytest.fixture
+def namespaces(cluster: Site, store: Store, controller: Controller) -> Iterator[Namespaces]:
+    """Makes further namespaces for one test."""
+    made = Namespaces(cluster.api, cluster.kubectl, store, cluster.images)
+    yield made
+    made.delete()
+
+
+@pytest.fixture
+def namespace(namespaces: Namespaces, request: pytest.FixtureRequest) -> Namespace:
+    """A namespace of the test's own, with a bucket, where only restricted pods are admitted."""
+    return namespaces.create(request.node.name)
+
+
+@pytest.fixture(scope="module")
+def shared_namespaces(cluster: Site, store: Store, controller: Controller) -> Iterator[Namespaces]:
+    """Makes namespaces for a module whose runs start together, each test with its own."""
+    made = Namespaces(cluster.api, cluster.kubectl, store, cluster.images)
+    yield made
+    made.delete()
+
+
+@pytest.fixture
+def hosts(cluster: Site) -> list[str]:
+    """Names of the nodes; the store and the controller are on the first."""
+    return [node["metadata"]["name"] for node in cluster.api.list(NODES)]

@@ -1,0 +1,187 @@
+"""One run of a test, seen and changed through the API server and the bucket."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradientmail.layout import CONSUMED, UNITS
+from tests.cluster.harness.api import CONFIG_MAPS, EVENTS, JOBS, PODS, RUNS, Api, Object
+from tests.cluster.harness.store import Store
+from tests.cluster.harness.waiting import until
+
+ENDS = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run by its namespace and name. What is read is read anew each time."""
+
+    api: Api
+    store: Store
+    namespace: str
+    name: str
+
+    @property
+    def manifest(self) -> Object:
+        """The object as it is now."""
+        return self.api.get(RUNS, self.namespace, self.name)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Its status; empty before the controller has seen it."""
+        status: Mapping[str, Any] = self.manifest.get("status") or {}
+        return status
+
+    @property
+    def uid(self) -> str:
+        """UID of the object."""
+        uid: str = self.manifest["metadata"]["uid"]
+        return uid
+
+    @property
+    def prefix(self) -> str:
+        """The mailbox that the status names."""
+        prefix: str = self.status["mailboxPrefix"]
+        return prefix
+
+    def condition(self, kind: str) -> Mapping[str, Any]:
+        """Return a condition; empty if it is not there."""
+        return condition(self.status, kind)
+
+    def pods(self, pool: str | None = None) -> list[Object]:
+        """Return the pods that carry its name."""
+        return self.api.list(PODS, self.namespace, self._labels(pool))
+
+    def jobs(self) -> list[Object]:
+        """Return the Jobs that carry its name."""
+        return self.api.list(JOBS, self.namespace, self._labels())
+
+    def config_maps(self) -> list[Object]:
+        """Return the ConfigMaps that carry its name."""
+        return self.api.list(CONFIG_MAPS, self.namespace, self._labels())
+
+    def events(self) -> Counter[str]:
+        """Return how often each reason has been told of it."""
+        told: Counter[str] = Counter()
+        for event in self.api.list(EVENTS, self.namespace):
+            if event["involvedObject"].get("name") == self.name and event["involvedObject"]["kind"] == "GradientRun":
+                told[event["reason"]] += event.get("count") or 1
+        return told
+
+    def running_pods(self, pool: str | None = None) -> list[Object]:
+        """Return the pods whose trainer runs and that are not being deleted."""
+        return [pod for pod in self.pods(pool) if is_running(pod)]
+
+    def claims(self) -> dict[str, str]:
+        """Return the learner that owns each claimed unit, from the bucket."""
+        return self.store.objects(f"{self.prefix}/{UNITS}")
+
+    def receipts(self) -> set[str]:
+        """Return the units with a receipt, from the bucket."""
+        return set(self.store.names(f"{self.prefix}/{CONSUMED}"))
+
+    def patch(self, **spec: Any) -> None:
+        """Merge fields into the spec, as `kubectl patch --type merge` does."""
+        self.api.patch(RUNS, self.namespace, self.name, {"spec": spec})
+
+    def scale(self, **replicas: int) -> None:
+        """Set the replicas of pools."""
+        nodes = [
+            {**pool, "replicas": replicas.get(pool["name"], pool["replicas"])}
+            for pool in self.manifest["spec"]["nodes"]
+        ]
+        self.patch(nodes=nodes)
+
+    def delete(self) -> None:
+        """Delete the run."""
+        self.api.delete(RUNS, self.namespace, self.name)
+
+    def wait(self, holds: Callable[[Mapping[str, Any]], object], what: str, seconds: float) -> Mapping[str, Any]:
+        """Wait until the status is as asked, and return it."""
+        return until(
+            lambda: status if holds(status := self.status) else None,
+            f"{what} of {self.namespace}/{self.name}",
+            seconds,
+            lambda: summary(self.status),
+        )
+
+    def wait_phase(self, phase: str, seconds: float) -> Mapping[str, Any]:
+        """Wait for a phase; fails at once if the run has ended in another."""
+
+        def reached(status: Mapping[str, Any]) -> bool:
+            now = status.get("phase")
+            assert now == phase or now not in ENDS, f"{self.namespace}/{self.name} has ended: {summary(status)}"
+            return now == phase
+
+        return self.wait(reached, f"phase {phase}", seconds)
+
+    def wait_condition(self, kind: str, seconds: float, reason: str | None = None) -> Mapping[str, Any]:
+        """Wait until a condition is true, for a reason if one is given, and return it."""
+
+        def holds(status: Mapping[str, Any]) -> bool:
+            found = condition(status, kind)
+            return found.get("status") == "True" and reason in (None, found["reason"])
+
+        return condition(self.wait(holds, f"condition {kind} ({reason or 'any reason'})", seconds), kind)
+
+    def wait_running(self, count: int, seconds: float, pool: str | None = None) -> list[Object]:
+        """Wait until exactly so many trainers run, and return their pods."""
+        return until(
+            lambda: pods if len(pods := self.running_pods(pool)) == count else None,
+            f"{count} running pods of {self.namespace}/{self.name}",
+            seconds,
+            lambda: [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in self.pods()],
+        )
+
+    def wait_claims(self, count: int, seconds: float) -> dict[str, str]:
+        """Wait until at least so many units are claimed in the bucket."""
+        return until(
+            lambda: claims if len(claims := self.claims()) >= count else None, f"{count} claims", seconds, self.claims
+        )
+
+    def _labels(self, pool: str | None = None) -> str:
+        return f"gradientmail.io/run={self.name}" + (f",gradientmail.io/pool={pool}" if pool else "")
+
+
+def condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a condition of a status; empty if it is not there."""
+    return next((item for item in status.get("conditions") or [] if item["type"] == kind), {})
+
+
+def is_running(pod: Object) -> bool:
+    """Whether a pod's trainer runs and nobody has asked it to go."""
+    states = {item["name"]: item["state"] for item in pod["status"].get("containerStatuses") or []}
+    return "running" in states.get("trainer", {}) and "deletionTimestamp" not in pod["metadata"]
+
+
+def summary(status: Mapping[str, Any]) -> str:
+    """Return what a person would look at first."""
+    true = [
+        f"{item['type']} ({item['reason']}: {item['message']})"
+        for item in status.get("conditions") or []
+        if item["status"] == "True"
+    ]
+    nodes = [f"{node['name']} {node['phase']} {node.get('message', '')}".strip() for node in status.get("nodes") or []]
+    return f"{status.get('phase')}, units {status.get('units')}, {true}, {nodes}"
+
+
+def check_final_counts(run: Run) -> None:
+    """The status of an ended run agrees with the bucket, unit by unit and node by node."""
+    status, claims, receipts = run.status, run.claims(), run.receipts()
+    units = status["units"]
+    assert units["claimed"] == len(claims)
+    assert units["consumed"] == len(receipts)
+    assert units["lost"] == len(claims) - len(receipts)
+    nodes = {learner["pod"]: learner["node"] for learner in status["learners"] if learner.get("pod")}
+    owned = Counter(nodes[owner] for owner in claims.values() if owner in nodes)
+    trained = Counter(nodes[claims[unit]] for unit in receipts if claims[unit] in nodes)
+    for learner in status["learners"]:
+        if learner.get("pod"):
+            assert learner["claimed"] == sum(owner == learner["pod"] for owner in claims.values()), learner
+            assert learner["consumed"] == sum(claims[unit] == learner["pod"] for unit in receipts), learner
+    for node in status["nodes"]:
+        assert node["claimed"] >= owned[node["name"]]
+        assert node["consumed"] >= trained[node["name"]]

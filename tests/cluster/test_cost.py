@@ -1,0 +1,68 @@
+"""What runs cost the API server: requests of one run, and no write where nothing changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.harness.api import RUNS
+from tests.cluster.harness.controller import Controller, writes
+from tests.cluster.harness.manifests import ending, holding, queue_pool, run_manifest
+from tests.cluster.harness.metrics import difference, samples
+from tests.cluster.harness.namespaces import Namespace
+from tests.cluster.harness.site import Site
+from tests.cluster.harness.waiting import stays
+
+IDLE_SECONDS = 30.0
+ONE = {"steps": 1, "batch": 1, "lanes": 1, "unitSteps": 1}
+MOST_REQUESTS = 60
+"""From apply to Succeeded with four nodes and four pools: ConfigMap, four Jobs, and a status for what changes."""
+
+
+def test_a_run_of_four_nodes_costs_a_bounded_number_of_requests(namespace: Namespace, controller: Controller) -> None:
+    before = controller.requests()
+    run = namespace.apply(run_manifest("frugal", [queue_pool(name, seconds=0.2) for name in "abcd"]))
+    run.wait_phase("Succeeded", 60)
+    spent = difference(controller.requests(), before)
+    assert spent["POST jobs"] == 4
+    assert spent["POST configmaps"] == 1
+    assert spent["PATCH gradientruns"] <= 30
+    assert sum(spent.values()) <= MOST_REQUESTS, spent
+    assert set(spent) <= {"POST jobs", "POST configmaps", "PATCH gradientruns", "POST events", "GET events"}, spent
+
+
+@pytest.mark.timeout(150, func_only=True)
+def test_nothing_is_written_while_nothing_changes(namespace: Namespace, controller: Controller, cluster: Site) -> None:
+    """Runs in every state that lasts: running, finished, suspended, and stalled in ways that the kubelet repeats."""
+    image = {"image": "registry.invalid/trainer:none", "imagePullPolicy": "IfNotPresent"}
+    running = namespace.apply(run_manifest("running", [holding("a", 2)]))
+    finished = namespace.apply(run_manifest("finished", [ending(units=1)], data=ONE))
+    suspended = namespace.apply(run_manifest("suspended", [holding()], suspend=True))
+    unpulled = namespace.apply(run_manifest("unpulled", [holding()], trainer=image))
+    crowded = namespace.apply(run_manifest("crowded", [holding(gpus=64)]))
+    running.wait(lambda status: status["nodesRunning"] == 2, "two running nodes", 60)
+    finished.wait_phase("Succeeded", 60)
+    suspended.wait_phase("Suspended", 60)
+    unpulled.wait_condition("Stalled", 60, "ImagePullBackOff")
+    crowded.wait_condition("Stalled", 60, "Unschedulable")
+    # Counts of nodes that have just started come in within this time, and with them the last write.
+    running.wait(lambda status: status["nodes"][0].get("step") == 0, "the first counts", 15)
+    before, versions = controller.requests(), _versions(namespace)
+    stays(lambda: _versions(namespace) == versions, "the same versions of all runs", IDLE_SECONDS)
+    spent = difference(controller.requests(), before)
+    assert writes(spent) == 0, spent
+    assert sum(spent.values()) <= 10, spent
+    assert _refused(cluster) == 0
+
+
+def _versions(namespace: Namespace) -> dict[str, str]:
+    runs = namespace.api.list(RUNS, namespace.name)
+    return {run["metadata"]["name"]: run["metadata"]["resourceVersion"] for run in runs}
+
+
+def _refused(cluster: Site) -> int:
+    """Return how many requests for GradientRuns the API server has ever answered with 403."""
+    page = cluster.api.text("GET", "/metrics")
+    found = samples(page, "apiserver_request_total")
+    return sum(
+        count for labels, count in found.items() if ("resource", "gradientruns") in labels and ("code", "403") in labels
+    )

@@ -1,0 +1,218 @@
+"""What must not harm a run: pods, trainers, nodes, controllers and the API server that go away in the middle of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.cluster.harness.api import CONFIG_MAPS, JOBS, PODS, Object
+from tests.cluster.harness.controller import Controller
+from tests.cluster.harness.manifests import (
+    NODES_FOLDER,
+    pool_with,
+    queue_pool,
+    run_manifest,
+    training_pool,
+)
+from tests.cluster.harness.namespaces import Namespace
+from tests.cluster.harness.runs import Run, check_final_counts, is_running
+from tests.cluster.harness.site import Site
+from tests.cluster.harness.tool import ROOT
+from tests.cluster.harness.waiting import until
+
+KILL_TRAINER = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if b"gradientmail" in open(f"/proc/{pid}/cmdline", "rb").read().split(bytes(1))[1]:
+        os.kill(int(pid), signal.SIGKILL)
+"""
+FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
+"""24 units."""
+
+
+@pytest.mark.timeout(150, func_only=True)
+def test_killed_pods_and_trainers_come_back_as_new_learners(namespace: Namespace) -> None:
+    """One trainer is killed by SIGKILL, one pod is deleted; both nodes come back and all units left are trained."""
+    pool = pool_with(namespace.training(training_pool("a", 2)), {"spec": {"shareProcessNamespace": True}})
+    # 400 batches at a hundredth of their speed: long enough to be disturbed, short enough to wait for.
+    trainer = {"task": "tests.integration.tiny_task:task", "microBatch": 2, "prefetch": 2}
+    pools = [pool_with({**pool, "simulatedSpeed": 1}, SLOWED)]
+    data = {"steps": 200, "batch": 4, "lanes": 2, "unitSteps": 1}
+    run = namespace.apply(run_manifest("killed", pools, data=data, trainer=trainer))
+    run.wait_claims(10, 60)
+    first = {pod["metadata"]["name"] for pod in run.wait_running(2, 30)}
+    killed, deleted = sorted(first)
+    words = ("--namespace", namespace.name, "exec", killed, "--container", "trainer", "--")
+    namespace.kubectl(*words, "python3", "-c", KILL_TRAINER)
+    namespace.api.delete(PODS, namespace.name, deleted)
+    second = until(lambda: _new_learners(run, first, 2), "claims by two new learners", 90, run.claims)
+    status = run.wait_phase("Succeeded", 90)
+    assert status["units"]["claimed"] == len(run.claims()) == 400
+    assert status["units"]["lost"] == 400 - len(run.receipts()) <= 6, "no more than each had in use and loaded ahead"
+    assert {node["name"]: node["restarts"] for node in status["nodes"]} == {"a-0": 1, "a-1": 1}
+    assert run.events()["NodeRestarted"] == 2
+    assert len(second | first) == 4
+
+
+SLOWED = {"spec": {"containers": [{"name": "trainer", "env": [{"name": "GRADIENTMAIL_SLOWDOWN", "value": "100"}]}]}}
+
+
+def _new_learners(run: Run, first: set[str], count: int) -> set[str] | None:
+    new = set(run.claims().values()) - first
+    return new if len(new) >= count else None
+
+
+def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
+    namespace: Namespace, controller: Controller, cluster: Site
+) -> None:
+    before = namespace.api.version()
+    controller.scale(0)
+    try:
+        pools = [queue_pool(name, seconds=0.02) for name in ("a", "b")]
+        run = namespace.apply(run_manifest("killed", pools, data=FEW))
+        lives = _live_and_die_until_succeeded(run, cluster)
+    finally:
+        controller.scale(1)
+    assert lives >= 6, "status, ConfigMap, two Jobs, and status again until the end"
+    status = run.wait_phase("Succeeded", 30)
+    assert status["units"] == {"total": 24, "claimed": 24, "consumed": 24, "lost": 0, "percent": 100}
+    check_final_counts(run)
+    created = Counter(
+        kind.plural
+        for kind in (JOBS, CONFIG_MAPS, PODS)
+        for event, found in namespace.api.history(kind, namespace.name, before)
+        if event == "ADDED" and "gradientmail.io/run" in found["metadata"].get("labels", {})
+    )
+    assert created == {"jobs": 2, "configmaps": 1, "pods": 2}
+
+
+def _live_and_die_until_succeeded(run: Run, cluster: Site) -> int:
+    lives = 0
+    with TemporaryDirectory() as folder, (Path(folder) / "log").open("w") as log:
+
+        def said() -> str:
+            return Path(log.name).read_text()[-2000:]
+
+        while not _succeeded(run):
+            lives += 1
+            assert lives < 60, f"no end after 60 lives: {said()}"
+            with _dying(cluster, log.fileno()) as process:
+                until(partial(_ended, process, run), "the controller to make a change", 30, said)
+    return lives
+
+
+def _ended(process: subprocess.Popen[bytes], run: Run) -> bool:
+    return process.poll() is not None or _succeeded(run)
+
+
+def _succeeded(run: Run) -> bool:
+    return run.status.get("phase") == "Succeeded"
+
+
+@contextmanager
+def _dying(cluster: Site, log: int) -> Iterator[subprocess.Popen[bytes]]:
+    words = [sys.executable, str(NODES_FOLDER / "dying_controller.py"), "--metrics-port=18080", "--log-format=text"]
+    with subprocess.Popen(words, env=dict(cluster.tool.environment), stdout=log, stderr=log, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_run_goes_on_while_the_controller_is_down(namespace: Namespace, controller: Controller) -> None:
+    run = namespace.apply(run_manifest("alone", [queue_pool("a", 2, seconds=0.05)]))
+    run.wait_claims(2, 60)
+    controller.scale(0)
+    try:
+        until(lambda: len(run.receipts()) == 160, "all receipts", 60, lambda: len(run.receipts()))
+        until(lambda: not any(map(is_running, run.pods())), "the nodes to end", 30)
+    finally:
+        controller.scale(1)
+    assert run.wait_phase("Succeeded", 30)["units"]["consumed"] == 160
+    check_final_counts(run)
+
+
+def test_a_killed_controller_is_replaced_and_takes_over(namespace: Namespace, controller: Controller) -> None:
+    run = namespace.apply(run_manifest("orphan", [queue_pool("a", 2, seconds=0.1)]))
+    run.wait_claims(2, 60)
+    controller.kill()
+    controller.wait_ready()
+    assert run.wait_phase("Succeeded", 60)["units"]["consumed"] == 160
+    check_final_counts(run)
+
+
+def test_two_controllers_by_mistake_do_no_harm(namespace: Namespace, controller: Controller) -> None:
+    before = namespace.api.version()
+    controller.scale(2)
+    try:
+        run = namespace.apply(run_manifest("twice", [queue_pool("a", seconds=0.05), queue_pool("b", seconds=0.05)]))
+        status = run.wait_phase("Succeeded", 60)
+    finally:
+        controller.scale(1)
+    assert status["units"] == {"total": 160, "claimed": 160, "consumed": 160, "lost": 0, "percent": 100}
+    check_final_counts(run)
+    added = [found for event, found in namespace.api.history(PODS, namespace.name, before) if event == "ADDED"]
+    assert len(added) == 2
+    assert controller.restarts() == 0
+
+
+@pytest.mark.breaks_machines
+def test_the_api_server_may_restart_in_the_middle_of_a_run(
+    namespace: Namespace, controller: Controller, cluster: Site
+) -> None:
+    run = namespace.apply(run_manifest("outage", [queue_pool("a", 2, seconds=0.1)]))
+    run.wait_claims(2, 60)
+    cluster.tool("restart-apiserver")
+    assert run.wait_phase("Succeeded", 60)["units"]["consumed"] == 160
+    check_final_counts(run)
+    after = namespace.apply(run_manifest("after", [queue_pool(seconds=0)], data=FEW))
+    after.wait_phase("Succeeded", 60)
+    assert controller.restarts() == 0
+
+
+@pytest.mark.breaks_machines
+@pytest.mark.timeout(240, func_only=True)
+def test_a_node_that_dies_costs_what_it_held_and_no_more(namespace: Namespace, cluster: Site) -> None:
+    """One run ends without the dead node, and says what went with it; one waits until the node is back."""
+    alive, doomed = cluster.hosts()[1], cluster.hosts()[-1]
+    pools = [_pinned(queue_pool("alive", seconds=0.3), alive), _pinned(queue_pool("doomed", seconds=0.3), doomed)]
+    short = namespace.apply(run_manifest("short", pools))
+    long = namespace.apply(run_manifest("long", [_pinned(queue_pool("doomed", seconds=1), doomed)]))
+    short.wait_claims(8, 60)
+    long.wait_claims(2, 60)
+    (first,) = long.running_pods()
+    cluster.tool("kill-node", doomed)
+    try:
+        status = short.wait_phase("Succeeded", 150)
+        check_final_counts(short)
+        assert status["units"]["claimed"] == 160
+        assert 1 <= status["units"]["lost"] <= 4, "what the dead node had in use and loaded ahead"
+        (silent,) = [node for node in status["nodes"] if node["pool"] == "doomed"]
+        assert silent["message"] == "its host does not answer"
+    finally:
+        cluster.tool("start-node", doomed)
+    (second,) = until(lambda: [pod for pod in long.running_pods() if _uid(pod) != _uid(first)], "a new pod", 60)
+    until(lambda: _name(second) in long.claims().values(), "claims by the new learner", 30)
+    assert short.status["phase"] == "Succeeded", "an end stands, whatever comes back"
+    long.delete()
+
+
+def _pinned(pool: Object, host: str) -> Object:
+    spec = {"nodeSelector": {"kubernetes.io/hostname": host}, "terminationGracePeriodSeconds": 1}
+    return pool_with(pool, {"spec": spec})
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
