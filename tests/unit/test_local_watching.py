@@ -33,6 +33,16 @@ def test_progress_is_taken_over_and_rates_are_those_between_two_lines() -> None:
     assert view.waiting == pytest.approx(0.25)
 
 
+def test_a_node_that_has_ended_says_how_and_no_longer_counts_in_the_time_left() -> None:
+    view = RunView(10, 200, {"a-0": NODE})
+    for time in (0.0, 10.0):
+        view = view.after("a-0", progress(time=time, phase="training", batches=int(time)))
+    assert view.nodes["a-0"].phase == "training"
+    assert view.seconds_left == pytest.approx(190.0)
+    assert view.ended("a-0", "killed").nodes["a-0"].phase == "killed"
+    assert view.ended("a-0", "killed").seconds_left is None
+
+
 def test_before_two_lines_there_are_no_rates() -> None:
     assert after(progress(time=100.0)).batches_per_second is None
     assert after(progress(time=100.0), progress(time=100.0)).waiting is None

@@ -166,6 +166,7 @@ class Watch:
     def _note_end(self, plan: NodePlan, code: int) -> None:
         end = end_of(self.view.nodes[plan.node], code, plan.termination_message)
         self._ends[plan.node] = end
+        self.view = self.view.ended(plan.node, end.word)
         if end.failed and code != Exit.CONFIGURATION and len(self._ends) < len(self._plans):
             self._say(f"{plan.node} has ended, the others go on: {end.message}")
 

@@ -117,7 +117,7 @@ def _table(nodes: Sequence[NodeView], consumed: int) -> RenderableType:
     progress = [view.progress for view in nodes]
     columns: dict[str, list[str]] = {
         "node": [view.node for view in nodes],
-        "phase": [word.phase if word else "starting" for word in progress],
+        "phase": [view.phase for view in nodes],
         "claimed": [count(view.claimed) for view in nodes],
         "consumed": [count(view.consumed) for view in nodes],
         "share": [percent(view.consumed / consumed if consumed else None) for view in nodes],
@@ -141,7 +141,8 @@ def plain_line(view: RunView) -> str:
 
 
 def _brief(view: NodeView) -> str:
-    if view.progress is None or view.progress.phase == "starting":
-        return f"{view.node} starting"
+    if view.progress is None or view.phase == "starting":
+        return f"{view.node} {view.phase}"
+    how = f" {view.phase}" if view.phase != "training" else ""
     loss = f" loss {view.progress.loss:.3f}" if view.progress.loss is not None else ""
-    return f"{view.node} {view.consumed}/{view.claimed}{loss}"
+    return f"{view.node} {view.consumed}/{view.claimed}{loss}{how}"

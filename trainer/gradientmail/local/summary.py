@@ -102,7 +102,7 @@ def _foot(summary: Summary) -> Iterator[str]:
         yield f"{', '.join(nodes)}: {message}"
     yield from lost_lines(summary.figures)
     if summary.figures.unclaimed_units:
-        yield f"{count(summary.figures.unclaimed_units, 'unit')} that nobody has claimed"
+        yield f"nobody claimed {count(summary.figures.unclaimed_units, 'unit')}"
     yield from summary.notes
     yield f"folder      {summary.folder}"
     yield f"mailbox     {summary.mailbox}"

@@ -36,8 +36,15 @@ class NodeView:
     """The latest progress, and those before it within the window."""
     first_held_out: float | None = None
     last_held_out: float | None = None
+    ended: str = ""
+    """How it ended, in a word; empty while it runs."""
     last_words: tuple[str, ...] = ()
     """Lines that were no log lines: output of the task's own code, tracebacks, errors of the interpreter."""
+
+    @property
+    def phase(self) -> str:
+        """What it is doing, or how it ended."""
+        return self.ended or (self.progress.phase if self.progress else "starting")
 
     @property
     def claimed(self) -> int:
@@ -110,6 +117,10 @@ class RunView:
         """Return the view once a node has written this line."""
         return replace(self, nodes={**self.nodes, node: self.nodes[node].after(text)})
 
+    def ended(self, node: str, how: str) -> RunView:
+        """Return the view once a node has ended."""
+        return replace(self, nodes={**self.nodes, node: replace(self.nodes[node], ended=how)})
+
     @property
     def consumed(self) -> int:
         """Units trained by the nodes here."""
@@ -118,13 +129,9 @@ class RunView:
     @property
     def seconds_left(self) -> float | None:
         """Batches left over the nodes' rates; None while nobody trains."""
-        rates = [view.batches_per_second or 0.0 for view in self.nodes.values() if _trains(view)]
+        rates = [view.batches_per_second or 0.0 for view in self.nodes.values() if view.phase == "training"]
         left = self.batches - sum(view.batches for view in self.nodes.values())
         return left / sum(rates) if sum(rates) > 0 else None
-
-
-def _trains(view: NodeView) -> bool:
-    return view.progress is not None and view.progress.phase == "training"
 
 
 def _rate(marks: Sequence[Mark], value: Any) -> float | None:

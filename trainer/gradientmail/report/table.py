@@ -46,12 +46,12 @@ def report_lines(figures: RunFigures) -> Iterator[str]:
         )
     yield from lost_lines(figures)
     if figures.unclaimed_units:
-        yield f"{count(figures.unclaimed_units, 'unit')} that nobody has claimed"
+        yield f"nobody claimed {count(figures.unclaimed_units, 'unit')}"
     for node in figures.nodes:
         if offset := node.clock_offset_seconds:
             yield f"clock of {node.node}: its claims show it {offset:+.0f} s off; its times are corrected by that"
     if figures.foreign_objects:
-        yield f"{count(figures.foreign_objects, 'object')} in the run's folders are none of the run's and were skipped"
+        yield f"skipped {count(figures.foreign_objects, 'foreign object')} in the run's mailbox"
 
 
 def lost_lines(figures: RunFigures) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _status_notes(status: RunStatus) -> Iterator[str]:
         yield f"lost: claimed by nodes that have left, or were silent for {duration(status.silent_after_seconds)}"
     if status.foreign_objects:
         examples = ", ".join(status.foreign_examples)
-        yield f"skipped {count(status.foreign_objects, 'object')} that are none of the run's, such as {examples}"
+        yield f"skipped {count(status.foreign_objects, 'foreign object')}, such as {examples}"
 
 
 def columns_text(columns: Mapping[str, Sequence[str]], *, optional: Collection[str] = ()) -> Table:

@@ -1,0 +1,139 @@
+"""`status` and `report` on stores: what is there, and one sentence for what is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradientmail.cli import application, explained
+from gradientmail.layout import beat_key, left_key, receipt_key
+from gradientmail.mailbox import Mailbox, Store, open_mailbox
+from gradientmail.report.figures import figures
+from gradientmail.runstate import RunState, read_run
+from tests.unit.report.simulated import state
+
+PAGE = {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.25}
+
+
+def stored(box: Mailbox, run: RunState) -> None:
+    """Write the objects that the nodes of a run would have written."""
+    assert run.manifest is not None
+    assert run.receipts is not None
+    box.put_if_absent("run.json", run.manifest.model_dump_json(by_alias=True).encode())
+    for identifier, receipt in run.receipts.items():
+        box.put_if_absent(f"units/{identifier}", receipt.learner.encode())
+        box.put_if_absent(receipt_key(identifier), receipt.to_json().encode())
+    for identifier, owner in run.owners.items():
+        box.put_if_absent(f"units/{identifier}", owner.encode())
+    for learner in run.learners.values():
+        assert learner.progress is not None
+        box.put_if_absent(beat_key(learner.name, 3), learner.progress.to_json().encode())
+        if learner.left:
+            box.put_if_absent(left_key(learner.name), learner.progress.to_json().encode())
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    """Return exit code and output of a command line, errors told as the command does."""
+    result = CliRunner().invoke(application(), arguments)
+    told = explained(result.exception) if result.exception else None
+    return (int(told[1]), told[0]) if told else (result.exit_code, result.output)
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty mailbox of each kind."""
+    if request.param == "s3":
+        found: Store = request.getfixturevalue("s3_box")
+        return found
+    return open_mailbox(f"memory:{request.node.nodeid}" if request.param == "memory" else tmp_path.as_uri())
+
+
+def test_a_run_is_read_back_from_any_store(box: Store) -> None:
+    run = state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0))
+    stored(box, run)
+    read = read_run(box, clock=lambda: run.read_at)
+    assert read == run
+    assert figures(read) == figures(run)
+
+
+def test_status_and_report_of_a_run_on_s3(s3_server: str, bucket: str, s3_box: Store, tmp_path: Path) -> None:
+    stored(s3_box, state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0)))
+    url = f"s3://{bucket}/runs/first"
+    code, output = called("status", url, "--endpoint-url", s3_server, "--json")
+    assert code == 0, output
+    record = json.loads(output)
+    assert (record["standing"], record["consumed"], record["lost"], record["unclaimed"]) == ("ended", 22, 1, 1)
+    code, output = called("report", url, "--endpoint-url", s3_server, "--out", str(tmp_path / "new"))
+    assert code == 0, output
+    assert "22 of 24 units trained, 1 lost" in output
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"report.json", "timeline.png", "timeline.svg"}
+
+
+def test_a_run_that_is_still_going_can_be_reported(tmp_path: Path) -> None:
+    run = state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0))
+    stored(open_mailbox(tmp_path.as_uri()), run)
+    code, output = called("report", str(tmp_path), "--out", str(tmp_path / "out"), "--silent-after", "1e12", "--json")
+    assert code == 0, output
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["lost_units"] == 0
+
+
+def test_foreign_objects_are_named_not_fatal(tmp_path: Path) -> None:
+    box = open_mailbox(tmp_path.as_uri())
+    stored(box, state(PAGE, steps=6, unit_steps=1))
+    box.put_if_absent("units/notes.txt", b"hello")
+    code, output = called("status", str(tmp_path))
+    assert code == 0
+    assert "skipped 1 foreign object, such as units/notes.txt" in output
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("nowhere", "there is no folder 'nowhere': give a run's folder, its mailbox folder, or a mailbox URL"),
+        ("file:///no/where", "there is no folder '/no/where': give the mailbox URL that the run itself names"),
+        ("http://x/y", "mailbox URL 'http://x/y' is not understood"),
+        ("s3:///x", "names no bucket"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(command: str, target: str, sentence: str) -> None:
+    code, output = called(command, target)
+    assert code == 2
+    assert sentence in output
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_a_folder_without_a_run_is_a_sentence(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text("x")
+    code, output = called(command, str(tmp_path))
+    assert code == 2
+    assert output.startswith(f"{str(tmp_path)!r} holds no run: neither run.json nor claims under units/ were found")
+
+
+def test_a_report_before_the_first_unit_says_so(tmp_path: Path) -> None:
+    box = open_mailbox((tmp_path / "mailbox").as_uri())
+    run = state(PAGE, steps=6, unit_steps=1)
+    assert run.manifest is not None
+    box.put_if_absent("run.json", run.manifest.model_dump_json(by_alias=True).encode())
+    assert called("report", str(tmp_path)) == (
+        2,
+        "no unit has been trained to its end yet, so there is no timeline to draw",
+    )
+    code, output = called("report", str(tmp_path), "--no-picture")
+    assert code == 0
+    assert "0 of 24 units trained" in output
+
+
+def test_a_missing_bucket_is_a_configuration_error(s3_server: str) -> None:
+    code, output = called("status", "s3://no-such-bucket-here/x", "--endpoint-url", s3_server)
+    assert code == 2
+    assert "no-such-bucket-here" in output
+
+
+def test_an_endpoint_that_does_not_answer_is_the_stores_failure(s3_server: str) -> None:
+    code, output = called("status", "s3://bucket/x", "--endpoint-url", "http://127.0.0.1:9")
+    assert code == 3
+    assert "127.0.0.1:9" in output
