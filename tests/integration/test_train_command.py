@@ -87,6 +87,11 @@ def message(folder: Path) -> NodeProgress:
     return NodeProgress.from_json((folder / "message").read_bytes())
 
 
+def test_the_command_line_is_there_without_torch() -> None:
+    code = "import sys; from gradientmail.cli import application; application(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=SECONDS).returncode == 0
+
+
 def test_json_lines_alone_are_on_standard_output(start: Start, tmp_path: Path) -> None:
     out, err = (process := start("--log-format", "json")).communicate(timeout=SECONDS)
     assert process.returncode == 0, err
