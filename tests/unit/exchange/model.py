@@ -194,7 +194,7 @@ class Node:
             while self.conversation is not None:
                 self.answered()
 
-    def serve(self, request: Request) -> Answer:  # noqa: C901
+    def serve(self, request: Request) -> Answer:
         self.world.requests[type(request).__name__] += 1
         objects = self.world.objects
         match request:
@@ -264,9 +264,8 @@ def _minus(left: Tokens, right: Tokens) -> Tokens:
 def unmerged(world: World, node: Node) -> set[str]:
     """Return the node's steps that no newest version holds."""
     own = {f"{node.name}:{step}" for step in range(1, node.steps + 1)}
-    return {
-        token for fragment in range(FRAGMENTS) for token in own - world.values[fragment][world.newest(fragment)].keys()
-    }
+    merged = [world.values[fragment][world.newest(fragment)].keys() for fragment in range(FRAGMENTS)]
+    return {token for tokens in merged for token in own - tokens}
 
 
 __all__ = ["FRAGMENTS", "PATIENCE", "RUN", "SYNC_EVERY", "TAKEOVER", "InUse", "Node", "World", "unmerged"]

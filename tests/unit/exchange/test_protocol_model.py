@@ -1,4 +1,4 @@
-"""Any interleaving of learners, crashes and lost answers: each step merged at most once, none forgotten, none waited for."""
+"""Any interleaving of learners, crashes and lost answers: each step merged at most once, none forgotten."""
 
 from __future__ import annotations
 

@@ -219,8 +219,8 @@ class Learner:
                 yield from self._tell(key, str(why))
         merging = yield Merge(anchor, tuple(contributions))
         assert isinstance(merging, Merging)
-        for name, why in merging.refused.items():
-            yield from self._tell(contribution_key(anchor.fragment, chain.next_version, name), why)
+        for name, problem in merging.refused.items():
+            yield from self._tell(contribution_key(anchor.fragment, chain.next_version, name), problem)
         version = self._closed(anchor, merging, refused)
         yield Create(version_key(anchor.fragment, version.version), version.to_json())
         yield from _sweep(anchor.fragment, rounds)

@@ -1,0 +1,96 @@
+"""Tensors as safetensors bytes, keyed by SHA-256, and back: anything else is refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from gradientmail.exchange.keys import blob_key
+from gradientmail.exchange.records import TensorShape
+from gradientmail.mailbox import Mailbox
+
+Shapes = Sequence[TensorShape]
+
+
+class BlobRefused(ValueError):
+    """A blob is not what its key promises; the message names the key and what is wrong."""
+
+
+def split(flat: Tensor, shapes: Shapes) -> Iterator[tuple[str, Tensor]]:
+    """Yield each parameter's name and its view of a flat tensor."""
+    ends = list(itertools.accumulate(item.size for item in shapes))
+    for item, end in zip(shapes, ends, strict=True):
+        yield item.name, flat[end - item.size : end].view(item.shape)
+
+
+def encode(flat: Tensor, shapes: Shapes) -> bytes:
+    """Return a fragment's flat CPU tensor as safetensors bytes."""
+    return bytes(save(dict(split(flat, shapes))))
+
+
+def decode(key: str, data: bytes, digest: str, shapes: Shapes, dtype: torch.dtype) -> Tensor:
+    """Return a fragment's flat tensor. Raises BlobRefused unless data have this digest, these shapes and this type."""
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BlobRefused(f"{key} is damaged: its {len(data)} bytes do not have the SHA-256 in its name")
+    try:
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise BlobRefused(f"{key} is not a safetensors file: {error}") from None
+    if tensors.keys() != {item.name for item in shapes}:
+        odd = sorted(tensors.keys() ^ {item.name for item in shapes})
+        raise BlobRefused(f"{key} holds other parameters than the fragment: {odd[0]!r} is in only one of them")
+    for item in shapes:
+        found = tensors[item.name]
+        if tuple(found.shape) != item.shape or found.dtype != dtype:
+            raise BlobRefused(
+                f"{key} holds {item.name!r} as {found.dtype} {list(found.shape)}, "
+                f"where {dtype} {list(item.shape)} was expected"
+            )
+    flat = torch.cat([tensors[item.name].reshape(-1) for item in shapes])
+    if not flat.isfinite().all():
+        raise BlobRefused(f"{key} holds numbers that are not finite")
+    return flat
+
+
+class BlobStore:
+    """Fragments as blobs in a mailbox; counts their bytes. `call` repeats a request while the store is unavailable."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        layout: Sequence[Shapes],
+        call: Callable[[Callable[[], bytes | None]], bytes | None] = lambda request: request(),
+    ) -> None:
+        self._mailbox = mailbox
+        self._layout = layout
+        self._call = call
+        self.sent_bytes = 0
+        self.received_bytes = 0
+
+    def write(self, fragment: int, version: int, flat: Tensor) -> str:
+        """Write a flat tensor; return its digest."""
+        data = encode(flat, self._layout[fragment])
+        digest = hashlib.sha256(data).hexdigest()
+        key = blob_key(fragment, version, digest)
+
+        def request() -> None:
+            self._mailbox.put_if_absent(key, data)
+
+        self._call(request)
+        self.sent_bytes += len(data)
+        return digest
+
+    def read(self, fragment: int, version: int, digest: str, dtype: torch.dtype) -> Tensor | None:
+        """Return a flat tensor, or None if there is no such blob. Raises BlobRefused."""
+        key = blob_key(fragment, version, digest)
+        data = self._call(lambda: self._mailbox.get(key))
+        if data is None:
+            return None
+        self.received_bytes += len(data)
+        return decode(key, data, digest, self._layout[fragment], dtype)

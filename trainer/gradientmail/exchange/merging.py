@@ -1,0 +1,56 @@
+"""The arithmetic of the exchange, in float32 on flat CPU tensors. Pure.
+
+Source: DiLoCo (arXiv 2311.08105): the outer gradient is how far the learners have come from the
+anchor, and the outer optimizer is SGD with Nesterov momentum. Deltas count by samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Outer(NamedTuple):
+    """The next version of a fragment."""
+
+    parameters: Tensor
+    momentum: Tensor
+    step: Tensor
+    """Difference to the version before, in the transfer type: adding it to that version gives exactly `parameters`."""
+
+
+def delta(anchor: Tensor, parameters: Tensor, transfer: torch.dtype) -> Tensor:
+    """Return anchor - parameters in the transfer type. What is rounded off stays with the learner; see `correction`."""
+    return (anchor - parameters).to(transfer)
+
+
+def mean(deltas: Iterable[tuple[Tensor, int]], like: Tensor) -> Tensor | None:
+    """Return the mean of deltas weighted by samples, None if there are none. Holds one delta at a time."""
+    total, result = 0, torch.zeros_like(like)
+    for value, samples in deltas:
+        result.add_(value.to(result.dtype), alpha=samples)
+        total += samples
+    return result.div_(total) if total else None
+
+
+def outer_step(
+    parameters: Tensor, momentum: Tensor, gradient: Tensor, *, lr: float, mu: float, transfer: torch.dtype
+) -> Outer:
+    """Return the version after `parameters`: m' = mu m + g; theta' = theta - lr (g + mu m')."""
+    next_momentum = momentum.mul(mu).add_(gradient)
+    step = next_momentum.mul(mu).add_(gradient).mul_(-lr).to(transfer)
+    return Outer(parameters + step.to(parameters.dtype), next_momentum, step)
+
+
+def correction(parameters: Tensor, anchor: Tensor, merged: Tensor | None) -> Tensor:
+    """Return what a learner adds to its own parameters when it adopts a version.
+
+    merged: the learner's delta that the version holds, if it holds one. Its parameters then were
+    `anchor - merged` up to rounding, and only what it has learned since is added to the version:
+    theta + (parameters - (anchor - merged)). Otherwise all since the anchor is: theta + (parameters - anchor).
+    """
+    difference = parameters - anchor
+    return difference if merged is None else difference.add_(merged.to(difference.dtype))

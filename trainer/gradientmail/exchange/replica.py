@@ -1,0 +1,218 @@
+"""The numbers of one learner: anchors, deltas and versions under way. Answers the protocol's requests about them.
+
+Thread: `take`, `adopt` and `start` belong to the training thread, `serve` to the background
+thread. The protocol never has both at work on one fragment's anchor or delta at the same time.
+
+Memory on the CPU, in float32 numbers per parameter: one for the anchor; half of one (bfloat16) or
+one for the delta last offered; one for the outer momentum where this learner is the closer; and
+up to five for the one fragment under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradientmail.exchange.blobs import BlobRefused, BlobStore
+from gradientmail.exchange.chain import Adoption
+from gradientmail.exchange.keys import blob_key
+from gradientmail.exchange.merging import Outer, correction, delta, mean, outer_step
+from gradientmail.exchange.parameters import OnDevice, Parameters
+from gradientmail.exchange.records import Agreement, Contribution, Version
+from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
+
+logger = logging.getLogger(__name__)
+
+
+class Diverged(RuntimeError):
+    """The learner's own parameters are not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A version on its way to the training thread."""
+
+    parameters: Tensor
+    change: OnDevice
+    """What is added to the learner's parameters, or, when joining, replaces them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A version that this learner has made: it need not be downloaded."""
+
+    digest: str
+    parameters: Tensor
+    momentum: Tensor
+
+
+class Replica:
+    """One learner's numbers. See the module for threads and memory."""
+
+    def __init__(self, learner: str, parameters: Parameters, blobs: BlobStore, agreement: Agreement) -> None:
+        self._learner = learner
+        self._parameters = parameters
+        self._blobs = blobs
+        self._agreement = agreement
+        self._transfer: torch.dtype = getattr(torch, agreement.transfer_dtype)
+        self._anchors: dict[int, Tensor] = {}
+        self._copies: dict[int, OnDevice] = {}
+        self._deltas: dict[int, Tensor] = {}
+        self._ready: dict[int, _Ready] = {}
+        self._closed: dict[int, _Closed] = {}
+
+    @property
+    def anchors(self) -> list[Tensor]:
+        """The versions held, flat float32 on the CPU, by fragment."""
+        return [self._anchors[fragment] for fragment in sorted(self._anchors)]
+
+    # On the training thread.
+
+    def take(self, fragment: int) -> None:
+        """Copy a fragment within its device."""
+        self._copies[fragment] = self._parameters.copied(fragment)
+
+    def adopt(self, fragment: int, adoption: Adoption) -> None:
+        """Take over the version that is ready."""
+        ready = self._ready.pop(fragment)
+        self._parameters.add(fragment, ready.change)
+        self._anchors[fragment] = ready.parameters
+        self._copies.pop(fragment, None)
+        self._deltas.pop(fragment, None)
+        closed = self._closed.get(fragment)
+        if closed is not None and closed.digest != adoption.version.parameters:
+            del self._closed[fragment]
+
+    def start(self) -> None:
+        """Replace the model's parameters by the versions fetched when joining."""
+        for fragment, ready in self._ready.items():
+            self._parameters.load(fragment, ready.change)
+            self._anchors[fragment] = ready.parameters
+        self._ready.clear()
+
+    def settle(self) -> None:
+        """Replace the model's parameters by the versions held: what rounding has left over goes."""
+        for fragment, anchor in self._anchors.items():
+            self._parameters.load(fragment, self._parameters.to_device(fragment, anchor))
+
+    # On the background thread.
+
+    def serve(self, request: Found | Fetch | Publish | Merge) -> Founded | Fetched | Merging | str:
+        """Answer a request of the protocol. Raises Diverged, and what the mailbox raises."""
+        match request:
+            case Found():
+                return self._found()
+            case Fetch():
+                return self._fetch(request)
+            case Publish(fragment, version):
+                return self._publish(fragment, version)
+            case Merge(anchor, contributions):
+                return self._merge(anchor, contributions)
+
+    def _found(self) -> Founded:
+        digests: list[str] = []
+        for fragment in range(len(self._parameters.layout)):
+            flat = self._parameters.to_host(self._parameters.copied(fragment))
+            digests.append(self._blobs.write(fragment, 0, flat))
+        return Founded(tuple(digests))
+
+    def _fetch(self, request: Fetch) -> Fetched:
+        version = request.version
+        try:
+            parameters = self._downloaded(version, request.anchor)
+        except BlobRefused as why:
+            return Fetched(False, str(why))
+        if parameters is None:
+            return Fetched(False)
+        if request.anchor is None:
+            change = parameters
+        else:
+            merged = self._deltas[version.fragment] if request.merged else None
+            change = correction(parameters, self._anchors[version.fragment], merged)
+        self._ready[version.fragment] = _Ready(parameters, self._parameters.to_device(version.fragment, change))
+        return Fetched(True)
+
+    def _downloaded(self, version: Version, anchor: Version | None) -> Tensor | None:
+        closed = self._closed.get(version.fragment)
+        if closed is not None and closed.digest == version.parameters:
+            return closed.parameters
+        if version.step and anchor is not None and anchor.version == version.version - 1:
+            step = self._blobs.read(version.fragment, version.version, version.step, self._transfer)
+            return None if step is None else self._anchors[version.fragment] + step.float()
+        return self._blobs.read(version.fragment, version.version, version.parameters, torch.float32)
+
+    def _publish(self, fragment: int, version: int) -> str:
+        flat = self._parameters.to_host(self._copies.pop(fragment))
+        difference = delta(self._anchors[fragment], flat, self._transfer)
+        if not difference.isfinite().all():
+            name = self._parameters.layout[fragment][0].name
+            raise Diverged(
+                f"parameters of fragment {fragment} (the one of {name!r}) are not finite: nothing of them was sent; "
+                "lower the learning rate or clip the gradients; a node started anew goes on from the run's versions"
+            )
+        self._deltas[fragment] = difference
+        return self._blobs.write(fragment, version, difference)
+
+    def _merge(self, anchor: Version, contributions: tuple[Contribution, ...]) -> Merging:
+        merged: list[Contribution] = []
+        refused: dict[str, str] = {}
+        before = self._anchors[anchor.fragment]
+        gradient = mean(self._deltas_of(contributions, merged, refused), before)
+        momentum = self._momentum(anchor)
+        if gradient is None:
+            return self._written(
+                anchor, Outer(before, momentum, torch.zeros_like(before, dtype=self._transfer)), (), refused
+            )
+        options = self._agreement
+        outer = outer_step(
+            before, momentum, gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
+        )
+        return self._written(anchor, outer, tuple(merged), refused)
+
+    def _deltas_of(
+        self, contributions: tuple[Contribution, ...], merged: list[Contribution], refused: dict[str, str]
+    ) -> Iterator[tuple[Tensor, int]]:
+        for item in contributions:
+            try:
+                value = self._delta(item)
+            except BlobRefused as why:
+                refused[item.learner] = str(why)
+                continue
+            merged.append(item)
+            yield value, item.samples
+
+    def _delta(self, item: Contribution) -> Tensor:
+        if item.learner == self._learner:
+            return self._deltas[item.fragment]
+        value = self._blobs.read(item.fragment, item.version, item.delta, self._transfer)
+        if value is None:
+            raise BlobRefused(f"{blob_key(item.fragment, item.version, item.delta)} does not exist")
+        return value
+
+    def _momentum(self, anchor: Version) -> Tensor:
+        zero = torch.zeros_like(self._anchors[anchor.fragment])
+        closed = self._closed.get(anchor.fragment)
+        if anchor.momentum is None:
+            return zero
+        if closed is not None and closed.digest == anchor.parameters:
+            return closed.momentum
+        try:
+            found = self._blobs.read(anchor.fragment, anchor.version, anchor.momentum, torch.float32)
+        except BlobRefused as why:
+            logger.warning("the outer momentum starts from zero: %s", why)
+            return zero
+        return zero if found is None else found
+
+    def _written(
+        self, anchor: Version, outer: Outer, merged: tuple[Contribution, ...], refused: dict[str, str]
+    ) -> Merging:
+        fragment, number = anchor.fragment, anchor.version + 1
+        parameters = self._blobs.write(fragment, number, outer.parameters)
+        momentum = self._blobs.write(fragment, number, outer.momentum) if self._agreement.outer_momentum else None
+        step = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, outer.step)
+        self._closed[fragment] = _Closed(parameters, outer.parameters, outer.momentum)
+        return Merging(parameters, momentum, step, merged, refused)
