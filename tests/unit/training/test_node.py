@@ -10,7 +10,8 @@ from gradientmail.exits import UserError
 from gradientmail.mailbox import S3Options
 from gradientmail.manifest import run_from_object
 from gradientmail.run import GradientRun
-from gradientmail.training.node import Place, check_learner, place_of, preference, s3_options, slowdown
+from gradientmail.training.node import Place, check_learner, place_of, preference, s3_options, slowness
+from gradientmail.training.slowness import Slowness
 from gradientmail.units import grid
 
 
@@ -62,10 +63,22 @@ def test_each_node_begins_with_a_lane_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "asked", "factor"), [("a100", None, 1.0), ("t4-spot", None, 4.0), ("rest", None, 1.0), ("a100", 3.0, 3.0)]
+    ("pool", "asked", "slow"),
+    [
+        ("a100", None, Slowness(1.0)),
+        ("t4-spot", None, Slowness(4.0)),
+        ("rest", None, Slowness(1.0)),
+        ("a100", 1.5, Slowness(1.5, headroom=1.5)),
+        ("t4-spot", 6.0, Slowness(6.0, headroom=1.5)),
+        ("t4-spot", 2.0, Slowness(2.0)),
+    ],
 )
-def test_slowdown_is_what_is_asked_or_simulated(pool: str, asked: float | None, factor: float) -> None:
-    assert slowdown(run(), Place(pool, 0), asked) == factor
+def test_slowness_is_what_is_asked_or_simulated(pool: str, asked: float | None, slow: Slowness) -> None:
+    assert slowness(run(), Place(pool, 0), asked) == slow
+
+
+def test_without_simulated_speeds_there_is_no_headroom() -> None:
+    assert slowness(run(nodes=[{"name": "a"}]), Place("a", 0), 3.0) == Slowness(3.0)
 
 
 @pytest.mark.parametrize("learner", ["a/b", "", "a\nb", "x" * 300])

@@ -13,6 +13,7 @@ from gradientmail.mailbox import S3Options
 from gradientmail.mailbox.keys import problem
 from gradientmail.run import GradientRun
 from gradientmail.training.logs import LogFormat
+from gradientmail.training.slowness import Slowness
 from gradientmail.units import Unit, first_lane
 
 
@@ -65,9 +66,16 @@ def preference(units: Mapping[str, Unit], place: Place, lanes: int) -> dict[str,
     return first_lane(units, place.ordinal % lanes)
 
 
-def slowdown(manifest: GradientRun, place: Place, asked: float | None) -> float:
-    """Return how many times slower than it is a node is to be: what was asked, or what the manifest simulates."""
-    return 1.0 / manifest.spec.relative_speeds[place.pool] if asked is None else asked
+def slowness(manifest: GradientRun, place: Place, asked: float | None) -> Slowness:
+    """Return how slow a node is to be: as asked, or as the manifest's simulated speeds say.
+
+    What was asked for a pool with a simulated speed may slow the fastest pool too: its factor is the headroom.
+    """
+    speed = manifest.spec.relative_speeds[place.pool]
+    if asked is None:
+        return Slowness(1.0 / speed)
+    simulated = any(pool.simulated_speed for pool in manifest.spec.nodes)
+    return Slowness(asked, max(1.0, asked * speed) if simulated else 1.0)
 
 
 def check_learner(learner_id: str) -> str:

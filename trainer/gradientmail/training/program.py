@@ -26,7 +26,7 @@ from gradientmail.training.interruption import Interruption
 from gradientmail.training.loading import build_task
 from gradientmail.training.logs import emit
 from gradientmail.training.loop import Rule, Trained, autocast_type, train, unit_loader
-from gradientmail.training.node import NodeOptions, check_learner, place_of, preference, s3_options, slowdown
+from gradientmail.training.node import NodeOptions, check_learner, place_of, preference, s3_options, slowness
 from gradientmail.training.pace import pace_for
 from gradientmail.training.parameters import write_model
 from gradientmail.training.periodic import Periodic
@@ -176,9 +176,9 @@ class Node:
         self.interruption.on_stop(queue.stop)
         self.account.phase = "training"
         self.reporter.start()
-        factor = slowdown(self.manifest, self.place, self.options.slowdown)
         rule = Rule(self.device, trainer.micro_batch, trainer.clip_norm, autocast_type(trainer.precision, self.device))
-        pace = pace_for(factor, self.device, self.interruption.stopping.wait)
+        slow = slowness(self.manifest, self.place, self.options.slowdown)
+        pace = pace_for(slow, self.device, self.interruption.stopping.wait)
         try:
             with self.session, queue as batches:
                 train(
