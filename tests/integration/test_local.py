@@ -114,6 +114,20 @@ def test_nodes_leave_when_the_command_itself_is_killed(tmp_path: Path) -> None:
     assert len(list((folder.out / "mailbox" / "left").iterdir())) == 2
 
 
+def test_on_a_store_of_the_manifest_each_run_has_a_fresh_prefix_and_its_folder_leads_there(
+    tmp_path: Path, s3_server: str, bucket: str
+) -> None:
+    folder = Folder(tmp_path)
+    store = {"url": f"s3://{bucket}/runs", "endpointURL": s3_server}
+    folder.write({**MANIFEST, "spec": {**MANIFEST["spec"], "mailbox": store}})
+    done = ended(folder.local("--json"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mailbox"].startswith(f"s3://{bucket}/runs/default/tiny/")
+    assert not (folder.out / "mailbox").exists()
+    status = json.loads(folder.run("status", "out", "--json").stdout)
+    assert (status["standing"], status["consumed"]) == ("complete", 24)
+
+
 def test_a_task_that_raises_is_told_once_with_all_its_nodes(tmp_path: Path) -> None:
     folder = Folder(tmp_path, fails_at=8)
     done = ended(folder.local())

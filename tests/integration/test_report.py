@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from gradientmail.cli import application, explained
 from gradientmail.layout import beat_key, left_key, receipt_key
-from gradientmail.mailbox import Mailbox, Store, open_mailbox
+from gradientmail.mailbox import Mailbox, Request, Store, open_mailbox
 from gradientmail.report.figures import figures
+from gradientmail.report.opening import open_run
 from gradientmail.runstate import RunState, read_run
 from tests.unit.report.simulated import state
 
@@ -78,6 +79,21 @@ def test_a_run_that_is_still_going_can_be_reported(tmp_path: Path) -> None:
     code, output = called("report", str(tmp_path), "--out", str(tmp_path / "out"), "--silent-after", "1e12", "--json")
     assert code == 0, output
     assert json.loads((tmp_path / "out" / "report.json").read_text())["lost_units"] == 0
+
+
+def test_a_folder_of_many_units_is_listed_in_one_go(tmp_path: Path) -> None:
+    run = state(PAGE, steps=600, unit_steps=1)
+    assert run.manifest is not None
+    for folder in ("units", "consumed"):
+        (tmp_path / folder).mkdir()
+        for identifier, receipt in (run.receipts or {}).items():
+            (tmp_path / folder / identifier).write_text(receipt.to_json())
+    (tmp_path / "run.json").write_text(run.manifest.model_dump_json(by_alias=True))
+    box = open_run(str(tmp_path))
+    requests: list[Request] = []
+    box.observe = requests.append
+    assert len(read_run(box).consumed) == 2400
+    assert sorted(request.keys for request in requests if request.operation == "list") == [0, 0, 2400, 2400]
 
 
 def test_foreign_objects_are_named_not_fatal(tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def test_another_runs_claims_are_refused_before_anything_is_written(tmp_path: Pa
     assert prepared(source, out, join=True).nodes.is_dir()
 
 
+@pytest.mark.parametrize("asked", [None, "file:///no/such/prefix"])
+def test_where_there_is_no_run_none_can_be_joined(asked: str | None, tmp_path: Path, source: Path) -> None:
+    with pytest.raises(UserError, match="holds no run to join"):
+        prepared(source, tmp_path / "out", join=True, asked=asked)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path, source: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot be made \(Not a directory\): give another with --out"):

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from gradientmail.exits import PrefixInUse, UserError
-from gradientmail.layout import UNITS
+from gradientmail.layout import RUN, UNITS
 from gradientmail.mailbox import Store
 from gradientmail.report.opening import MAILBOX_FOLDER, note, open_url, s3_options
 from gradientmail.run import GradientRun, MailboxSpec
@@ -82,8 +82,14 @@ def prepare(
 
 
 def check_free(box: Store, url: str, *, join: bool) -> None:
-    """Raise PrefixInUse if the mailbox holds claims, unless they are to be joined. Asks the store once."""
-    if next(iter(box.list(UNITS)), None) is not None and not join:
+    """Raise PrefixInUse if the mailbox holds claims, or with `join` UserError if it holds no run. Asks the store."""
+    claimed = next(iter(box.list(UNITS)), None) is not None
+    if join and not claimed and box.get(RUN) is None:
+        raise UserError(
+            f"mailbox {url!r} holds no run to join: give its prefix with --mailbox, or its folder with --out; "
+            "or leave --join away to start a run"
+        )
+    if claimed and not join:
         raise PrefixInUse(
             f"mailbox {url!r} holds the claims of another run: leave --out away for a fresh folder, "
             "or give --join to take part in that run"

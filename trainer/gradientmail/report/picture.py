@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_INCHES = 11.0
+TALLEST_INCHES = 60.0
 DOTS_PER_INCH = 144
 INK = "#7b8490"
 """Text and axes: at least 3.7 to 1 on white, 4.9 to 1 on a dark page."""
@@ -41,6 +42,7 @@ STYLE: Any = {
     "ytick.color": INK,
     "hatch.linewidth": 1.0,
     "svg.fonttype": "none",
+    "text.parse_math": False,
     "svg.hashsalt": "gradientmail",
 }
 
@@ -86,7 +88,7 @@ def _figure(figures: RunFigures) -> Figure:
     from matplotlib.figure import Figure
 
     nodes = [node for node in figures.nodes if node.units or node.lost_units]
-    lane_inches = min(0.5, max(0.24, 6.4 / len(nodes)))
+    lane_inches = min(0.5, max(0.24, 6.4 / len(nodes)), TALLEST_INCHES / len(nodes))
     heights = [lane_inches * len(nodes), 1.35]
     top, gap, bottom = 0.85, 0.3, 0.55
     tall = top + heights[0] + gap + heights[1] + bottom
@@ -98,7 +100,7 @@ def _figure(figures: RunFigures) -> Figure:
     curve = figure.add_axes((left, bottom / tall, right - left, heights[1] / tall))
     _title(figure, figures, left, tall)
     figure.text(right + 0.01, 1 - 0.3 / tall, _key(figures, scale), fontsize=8, va="center")
-    _lanes(lanes, figures, nodes, scale)
+    _lanes(lanes, figures, nodes, scale, fontsize=min(9.0, 0.75 * 72 * lane_inches))
     _curve(curve, figures)
     for axes in (lanes, curve):
         _time_axis(axes, end)
@@ -125,7 +127,7 @@ def headline(figures: RunFigures) -> str:
     return "   ·   ".join(parts)
 
 
-def _lanes(axes: Axes, figures: RunFigures, nodes: Sequence[NodeFigures], scale: _Scale) -> None:
+def _lanes(axes: Axes, figures: RunFigures, nodes: Sequence[NodeFigures], scale: _Scale, *, fontsize: float) -> None:
     rows = {node.node: row for row, node in enumerate(nodes)}
     if _too_narrow(figures.boxes, scale):
         _busy_shares(axes, figures.boxes, rows, scale)
@@ -135,11 +137,12 @@ def _lanes(axes: Axes, figures: RunFigures, nodes: Sequence[NodeFigures], scale:
     if figures.ideal_seconds:
         axes.axvline(figures.ideal_seconds, color=IDEAL, linestyle=(0, (4, 3)), linewidth=1.2, zorder=0)
     axes.set_ylim(len(nodes) - 0.45, -0.55)
-    axes.set_yticks(range(len(nodes)), [node.node for node in nodes])
+    axes.set_yticks(range(len(nodes)), [node.node for node in nodes], fontsize=fontsize)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     for row, node in enumerate(nodes):
-        axes.text(1.012, row, _label(node), transform=axes.get_yaxis_transform(), va="center", clip_on=False)
+        place = axes.get_yaxis_transform()
+        axes.text(1.012, row, _label(node), transform=place, va="center", clip_on=False, fontsize=fontsize)
 
 
 def _label(node: NodeFigures) -> str:
@@ -162,9 +165,10 @@ def _boxes(axes: Axes, boxes: Sequence[Box], rows: dict[str, int], scale: _Scale
     corners = [_corners(box.start, box.finish, rows[box.node], scale) for box in boxes]
     colours = [palette[box.lane] for box in boxes]
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0))
-    for box, colour in zip(boxes, colours, strict=True):
-        label = _short(box.identifier)
-        if scale.width(box.finish - box.start) > 13.0 * len(label) + 8:
+    labels = [_short(box.identifier) for box in boxes]
+    room = 10.5 * max(map(len, labels)) + 10.0
+    for box, label, colour in zip(boxes, labels, colours, strict=True):
+        if scale.width(box.finish - box.start) > room:
             middle = (box.start + box.finish) / 2
             axes.text(middle, rows[box.node], label, ha="center", va="center", fontsize=8, color=_on(colour))
 
