@@ -72,7 +72,7 @@ def test_oversleeping_is_made_up_by_the_next_batches_up_to_one() -> None:
         machine.sleep(seconds + over.pop(0))
 
     pace = Pace(Slowness(2.0), sleep=sleep, compute_clock=lambda: machine.compute, wall_clock=lambda: machine.wall)
-    run(machine, pace, [0.0] * 5)
+    run(machine, pace, [0.0] * 6)
     assert machine.sleeps == [1.5, 100.5, 1.0]
 
 
