@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.harness.api import QUOTAS, RUNS, ApiError
+from tests.cluster.harness.api import QUOTAS, RUNS, ApiError, Object
 from tests.cluster.harness.manifests import ending, run_manifest
 from tests.cluster.harness.namespaces import Namespace, Namespaces
+from tests.cluster.harness.waiting import until
 from tests.manifest_rules import ALLOWED_UPDATES, BAD, CLUSTER_ONLY, GOOD, REFUSED_UPDATES, Case, Update
 
 STRICT = {"fieldValidation": "Strict"}
@@ -55,11 +56,20 @@ def _create(table: Namespace, update: Update, name: str) -> str:
     return name
 
 
-def _replaced(table: Namespace, update: Update, name: str) -> dict[str, dict[str, str]]:
-    metadata = {**update.second["metadata"], "name": name}
+def _replaced(table: Namespace, update: Update, name: str) -> Object:
+    return until(lambda: _try_to_replace(table, update, name), "an update that meets no other", 10)
+
+
+def _try_to_replace(table: Namespace, update: Update, name: str) -> Object | None:
+    """Replace the run, or return None because the controller has written its status meanwhile."""
     version = table.api.get(RUNS, table.name, name)["metadata"]["resourceVersion"]
-    second = {**update.second, "metadata": {**metadata, "resourceVersion": version}}
-    return table.api.replace(RUNS, table.name, second, **DRY_RUN)
+    metadata = {**update.second["metadata"], "name": name, "resourceVersion": version}
+    try:
+        return table.api.replace(RUNS, table.name, {**update.second, "metadata": metadata}, **DRY_RUN)
+    except ApiError as error:
+        if error.status == 409:
+            return None
+        raise
 
 
 EXPLAINED = {

@@ -26,7 +26,7 @@ def trial(shared_namespaces: Namespaces) -> Namespace:
     return shared_namespaces.create("examples")
 
 
-@pytest.mark.parametrize("file", manifests(), ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize("file", list(manifests()), ids=lambda file: str(file.relative_to(ROOT)))
 def test_an_example_is_taken_by_the_api_server(trial: Namespace, file: Path) -> None:
     for manifest in yaml.safe_load_all(file.read_text()):
         spec = manifest["spec"]
