@@ -91,20 +91,23 @@ class Units:
         return 100 * self.consumed // self.total
 
 
-def tally(total: int, records: Iterable[Record], live: frozenset[str], *, exhausted: bool) -> Units:
+def tally(total: int, records: Iterable[Record], live: frozenset[str], *, exhausted: bool, settled: bool) -> Units:
     """Return the run's units. `live` names the pods whose learners may still finish what they hold.
 
-    `exhausted`: a node has found nothing left to claim, so every unit has an owner. Once no learner
-    is live either, what is not consumed is lost, even where a learner was killed between a claim
-    and anyone's seeing it. While some are live, their counts are a few seconds old and prove nothing.
+    `exhausted`: a node has found nothing left to claim, so every unit has an owner. `settled`: none of
+    the owners can be training any more, so what is not consumed is lost, even where a learner was
+    killed between a claim and anyone's seeing it. Before, counts a few seconds old prove nothing.
     """
     items = list(records)
     consumed = min(total, sum(record.consumed for record in items))
     claimed = total if exhausted else min(total, sum(record.claimed for record in items))
     lost = sum(record.unfinished for record in items if record.pod not in live)
-    if exhausted and not live:
-        lost = total - consumed
-    return Units(total=total, claimed=claimed, consumed=consumed, lost=min(lost, total - consumed))
+    return Units(
+        total=total,
+        claimed=claimed,
+        consumed=consumed,
+        lost=total - consumed if settled else min(lost, total - consumed),
+    )
 
 
 @lru_cache(maxsize=256)

@@ -244,17 +244,12 @@ class Cluster:
         parameters = [(name, value) for name, value in (query or {}).items() if value]
         headers = {"Accept": "application/json", "Content-Type": content}
         try:
-            method, url, headers, sent, _ = await self._client.param_serialize(
-                verb,
-                path,
-                query_params=parameters,
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
+            # The body is JSON as it is; the client would walk through all of it, looking for models.
+            method, url, headers, _, _ = await self._client.param_serialize(
+                verb, path, query_params=parameters, header_params=headers, auth_settings=["BearerToken"]
             )
-            response = await self._client.call_api(
-                method, url, headers, sent, _request_timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-            )
+            timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+            response = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
             data = await response.read()  # type: ignore[no-untyped-call]
         except (aiohttp.ClientError, TimeoutError, OSError, ConfigException) as error:
             self._count(verb, _kind(path), "unreachable")

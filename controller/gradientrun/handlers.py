@@ -16,6 +16,7 @@ from gradientmail.run import GROUP, PLURAL, VERSION
 from gradientrun.cluster import JOBS, PODS, RUNS, connection
 from gradientrun.controller import Controller
 from gradientrun.names import RUN_LABEL
+from gradientrun.stateless import NothingHandled, NothingInProgress
 
 SERVER_SECONDS = 300
 """The API server ends a watch after this long; it goes on from where it was."""
@@ -44,6 +45,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = Backoffs()
     settings.queueing.idle_timeout = 1
+    settings.persistence.diffbase_storage = NothingHandled()
+    settings.persistence.progress_storage = NothingInProgress()
     for resource in (("batch", "v1", "jobs"), ("", "v1", "pods")):
         settings.watching.label_selectors[resource] = RUN_LABEL
     return settings

@@ -35,6 +35,11 @@ class Stall:
     words: str
 
 
+def is_hopeless(pod: PodView) -> bool:
+    """Whether the kubelet cannot start the pod's containers."""
+    return any(waiting.reason in HOPELESS for waiting in pod.waiting)
+
+
 def stalls(observed: Observed, now: datetime) -> list[Stall]:
     """Return what is stuck, the most general first."""
     found = [Stall("Refused", "the run", words) for words in observed.refusals]
@@ -108,7 +113,7 @@ def _late_job(job: JobView, observed: Observed, now: datetime) -> bool:
 
 def _late_pod(pod: PodView, now: datetime) -> bool:
     pending = pod.phase == "Pending" and pod.scheduled and pod.deadline is None
-    return pending and now - pod.created > CREATION_PATIENCE and not any(w.reason in HOPELESS for w in pod.waiting)
+    return pending and now - pod.created > CREATION_PATIENCE and not is_hopeless(pod)
 
 
 def summary(found: list[Stall]) -> Stall | None:

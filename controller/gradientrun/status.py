@@ -56,9 +56,11 @@ def gather(run: Run, observed: Observed, now: datetime) -> Facts:
     facts = Facts(run=run, observed=observed, units=none, before=before, now=now)
     if run.spec is None:
         return replace(facts, units=_recorded_units(before))
-    live = frozenset(pod.name for pod in facts.live)
-    units = tally(unit_count(run.spec.data), _records(facts), live, exhausted=facts.exhausted)
-    return replace(facts, units=units)
+    total, records, live = unit_count(run.spec.data), _records(facts), frozenset(pod.name for pod in facts.live)
+    known = sum(record.claimed for record in records)
+    settled = facts.exhausted and not live and (known >= total or not facts.unseen)
+    units = tally(total, records, live, exhausted=facts.exhausted, settled=settled)
+    return replace(facts, units=units, settled=settled)
 
 
 def _records(facts: Facts) -> list[Record]:

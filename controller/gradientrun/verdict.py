@@ -16,7 +16,7 @@ from gradientrun.build import build_pod_template
 from gradientrun.observed import JobView, Observed, PodView
 from gradientrun.patch import TemplateError
 from gradientrun.runs import Run, read_time
-from gradientrun.stalls import failure_words
+from gradientrun.stalls import failure_words, is_hopeless
 
 Phase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 INVALID_SPEC = "InvalidSpec"
@@ -47,6 +47,8 @@ class Facts:
     before: Mapping[str, Any]
     """The last status written for this attempt; empty if there is none."""
     now: datetime
+    settled: bool = False
+    """Whether every unit has an owner, and none of the owners may still be training."""
 
     @property
     def jobs(self) -> list[JobView]:
@@ -64,6 +66,11 @@ class Facts:
         return [pod for pod in self.pods if pod.live(self.now)]
 
     @property
+    def unseen(self) -> list[PodView]:
+        """Pods of this attempt that may run already, though their host has not said so yet."""
+        return [pod for pod in self.pods if pod.scheduled and pod.started is None and not _cannot_run(pod, self.now)]
+
+    @property
     def exhausted(self) -> bool:
         """Whether a node of this attempt has found nothing left to claim."""
         return any(pod.succeeded for pod in self.pods) or any(job.succeeded for job in self.jobs)
@@ -78,6 +85,10 @@ class Facts:
     def earlier(self) -> bool:
         """Whether Jobs or pods of another attempt are still there."""
         return len(self.jobs) + len(self.pods) < len(self.observed.jobs) + len(self.observed.pods)
+
+
+def _cannot_run(pod: PodView, now: datetime) -> bool:
+    return pod.over or pod.missing(now) or is_hopeless(pod)
 
 
 UNSTARTED = ("Starting", "Queued", "StoppingEarlierAttempt", "SuspendedBeforeStart")
@@ -150,8 +161,10 @@ def _too_much_lost(facts: Facts) -> Verdict | None:
 def _end(facts: Facts) -> Verdict | None:
     if facts.live:
         return None
-    if facts.exhausted:
+    if facts.settled:
         return Verdict("Succeeded", "AllUnitsDone", _success(facts.units))
+    if facts.exhausted:
+        return None
     jobs = facts.jobs
     wanted = [pool for pool in facts.run.pools if pool.replicas]
     given_up = len(jobs) >= len(wanted) > 0 and all(_given_up(job) for job in jobs)

@@ -56,18 +56,19 @@ def test_records_are_written_and_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live", "exhausted", "expected"),
+    ("live", "exhausted", "settled", "expected"),
     [
-        ({A, B}, False, Units(total=8, claimed=6, consumed=4, lost=0)),
-        ({B}, False, Units(total=8, claimed=6, consumed=4, lost=1)),
-        (set(), False, Units(total=8, claimed=6, consumed=4, lost=2)),
-        ({B}, True, Units(total=8, claimed=8, consumed=4, lost=1)),
-        (set(), True, Units(total=8, claimed=8, consumed=4, lost=4)),
+        ({A, B}, False, False, Units(total=8, claimed=6, consumed=4, lost=0)),
+        ({B}, False, False, Units(total=8, claimed=6, consumed=4, lost=1)),
+        (set(), False, False, Units(total=8, claimed=6, consumed=4, lost=2)),
+        ({B}, True, False, Units(total=8, claimed=8, consumed=4, lost=1)),
+        (set(), True, False, Units(total=8, claimed=8, consumed=4, lost=2)),
+        (set(), True, True, Units(total=8, claimed=8, consumed=4, lost=4)),
     ],
 )
-def test_units_in_each_state_of_their_owners(live: set[str], exhausted: bool, expected: Units) -> None:
+def test_units_in_each_state_of_their_owners(live: set[str], exhausted: bool, settled: bool, expected: Units) -> None:
     records = [Record("fast-0", A, 3, 2), Record("fast-0", B, 3, 2)]
-    assert tally(8, records, frozenset(live), exhausted=exhausted) == expected
+    assert tally(8, records, frozenset(live), exhausted=exhausted, settled=settled) == expected
 
 
 def test_percent_is_100_only_when_all_are_consumed() -> None:

@@ -137,6 +137,11 @@ def test_the_nodes_of_an_ended_run_are_stopped_and_finished_ones_kept_for_their_
     assert planned(*children) == Plan((SuspendJob(*SLOW, suspend=True),), None)
 
 
+def test_a_job_that_does_not_know_yet_that_its_pods_are_done_is_left_to_find_out() -> None:
+    pods = [pod_manifest(node, **ended(0, last_words(4, 4))) for node in ("fast-0", "fast-1")]
+    assert planned(job_manifest(), *pods) == Plan((), None)
+
+
 def test_an_ended_run_is_deleted_when_its_time_is_up_and_not_before() -> None:
     pod = pod_manifest(**ended(0, last_words(8, 8)))
     done = derive_status(a_run(), observed(a_run(), pod), at(100))

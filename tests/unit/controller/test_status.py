@@ -145,6 +145,25 @@ def test_a_run_ends_without_the_nodes_that_never_came() -> None:
     assert verdict(status_of(begun(), *children))[:2] == ("Succeeded", "AllUnitsDone")
 
 
+def test_units_that_a_node_may_hold_whose_host_is_slow_to_report_are_waited_for() -> None:
+    done = pod_manifest(**ended(0, last_words(6, 6)))
+    creating = pod_manifest("slow-0", **waiting("ContainerCreating", ""))
+    early = status_of(begun(), done, creating)
+    assert verdict(early) == ("Pending", "WaitingForNodes", "none of 3 nodes runs at present")
+    assert early["units"] == {"total": 8, "claimed": 8, "consumed": 6, "lost": 0, "percent": 75}
+    later = pod_manifest("slow-0", **ended(0, last_words(2, 2)))
+    assert verdict(status_of(a_run(status=early), done, later))[:2] == ("Succeeded", "AllUnitsDone")
+
+
+def test_a_node_that_cannot_hold_anything_is_not_waited_for() -> None:
+    creating = pod_manifest("slow-0", **waiting("ContainerCreating", ""))
+    assert verdict(status_of(begun(), pod_manifest(**ended(0, last_words(8, 8))), creating))[0] == "Succeeded"
+    hopeless = pod_manifest("slow-0", **waiting("ErrImagePull", "no such image"))
+    status = status_of(begun(maxLostUnits=2), pod_manifest(**ended(0, last_words(6, 6))), hopeless)
+    assert verdict(status)[0] == "Succeeded"
+    assert status["units"]["lost"] == 2
+
+
 def test_a_run_goes_on_while_one_node_still_trains() -> None:
     children = (pod_manifest(**ended(0, last_words(7, 7))), pod_manifest("slow-0", **running()))
     status = status_of(begun(), *children, counts={S0: Counts(claimed=1, consumed=0)})
