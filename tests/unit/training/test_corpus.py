@@ -15,7 +15,7 @@ from gradientmail.training.data.corpus import Corpus, Shard, open_corpus
 from gradientmail.training.data.errors import CorpusError
 from gradientmail.training.data.files import find_local
 from gradientmail.training.data.shards import Layout, steps_served
-from gradientmail.training.sequences import TokenSequences
+from gradientmail.training.sequences import TokenSequences, spread
 from tests.unit.training.conftest import MakeShards
 
 
@@ -123,6 +123,14 @@ def test_memory_stays_flat(make_shards: MakeShards) -> None:
 )
 def test_steps_that_a_corpus_serves(tokens: int, batch: int, context: int, steps: int) -> None:
     assert steps_served(tokens, batch=batch, context=context) == steps
+
+
+@pytest.mark.parametrize(
+    ("available", "count", "chosen"),
+    [(10, 3, [0, 3, 6]), (100, 4, [0, 25, 50, 75]), (2, 5, [0, 1]), (7, 7, [*range(7)])],
+)
+def test_held_out_sequences_are_spread(available: int, count: int, chosen: list[int]) -> None:
+    assert spread(available, count) == chosen
 
 
 def test_names_are_sorted(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ class Node:
             prefetch=trainer.prefetch,
             claim_ahead=trainer.claim_ahead,
             outage_seconds=trainer.outage_seconds,
+            # Half of the grace time for the receipts, the rest for the last word.
+            flush_seconds=self.options.grace_seconds / 2,
             observer=Everyone([metrics, UnitLines()]),
         )
 
