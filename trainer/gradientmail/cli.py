@@ -39,7 +39,8 @@ def explained(error: BaseException) -> tuple[str, Exit] | None:
         case MailboxMisconfigured():
             return str(error), Exit.CONFIGURATION
         case OSError(errno=errno.ENOSPC):
-            return f"no space is left on the disk of {error.filename or 'this machine'}: free some and try again", Exit.STORE
+            where = error.filename or "this machine"
+            return f"no space is left on the disk of {where}: free some and try again", Exit.STORE
         case _:
             return None
 
