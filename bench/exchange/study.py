@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from gradientmail.exchange.parameters import Parameters, named_views
 from gradientmail.exchange.records import Agreement
 from gradientmail.mailbox.memory import MemoryStore
 
-CONTEXT, WIDTH = 32, 48
+CONTEXT, WIDTH = 32, 32
 LANES, SHARE, UNIT_STEPS = 4, 16, 5
 HELD_OUT = 1024
 POINTS = 24
@@ -44,7 +45,7 @@ class Setting:
     """One run's choices."""
 
     seed: int = 0
-    steps: int = 2400
+    steps: int = 2000
     lr: float = 4e-3
     sync_every: int = 20
     fragments: int = 4
@@ -254,7 +255,7 @@ LIVES: dict[str, list[Life]] = {
 }
 
 
-def run(name: str, corpus: Corpus, setting: Setting) -> dict[str, object]:
+def run(name: str, corpus: Corpus, setting: Setting) -> dict[str, Any]:
     """Run one variant; return its line of results."""
     start, extra = time.process_time(), dict[str, object]()
     match name:
@@ -285,7 +286,9 @@ def main() -> None:
         result = run(name, corpus, Setting(**{**chosen, "seed": seed}))
         with arguments.out.open("a") as file:
             file.write(json.dumps(result) + "\n")
-        print(name, seed, chosen, "held-out", round(result["points"][-1][2], 4), "cpu", result["cpu_seconds"], flush=True)  # type: ignore[index]
+        print(
+            name, seed, chosen, "held-out", round(result["points"][-1][2], 4), "cpu", result["cpu_seconds"], flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, time, width = x.shape
         heads = self.qkv(self.norm1(x)).view(batch, time, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
+        mixed: Tensor = functional.scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, time, width))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        out: Tensor = x + self.down(functional.gelu(self.up(self.norm2(x))))
+        return out
 
 
 class Tiny(nn.Module):
@@ -48,4 +49,5 @@ class Tiny(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits: Tensor = self.head(self.norm(x))
-        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss: Tensor = functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return loss

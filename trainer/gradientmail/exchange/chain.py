@@ -28,6 +28,8 @@ class Adoption:
     version: Version
     merged: bool
     """Whether the version holds the learner's pending contribution."""
+    missed: bool
+    """Whether a contribution was pending that the version does not hold."""
     skipped: int
     """Versions passed over since the one before."""
     staleness: int
@@ -120,12 +122,13 @@ class Chain:
         offer = self.offer
         assert offer is not None
         merged = self.merges_taken(offer, learner)
+        missed = self.taken is not None and not merged
         since = self.taken.work if merged and self.taken else self.adopted_at
-        adoption = Adoption(offer, merged, offer.version - self.next_version, now.since(since).steps)
+        adoption = Adoption(offer, merged, missed, offer.version - self.next_version, now.since(since).steps)
         if merged and self.taken:
             self.merged = self.taken.work
         # A contribution that was unusable does not hurry the next: it may be no better.
-        self.missed = not merged and self.taken is not None and learner not in offer.refused
+        self.missed = (missed or (self.missed and not merged)) and learner not in offer.refused
         self.anchor, self.adopted_at, self.head_start = offer, now, 0
         self.taken = self.offer = self.open_since = None
         return adoption

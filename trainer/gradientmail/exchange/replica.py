@@ -146,16 +146,19 @@ class Replica:
         return self._blobs.read(version.fragment, version.version, version.parameters, torch.float32)
 
     def _publish(self, fragment: int, version: int) -> str:
-        flat = self._parameters.to_host(self._copies.pop(fragment))
-        difference = delta(self._anchors[fragment], flat, self._transfer)
+        if fragment in self._copies:  # else it is written again, for the first time was cut short
+            flat = self._parameters.to_host(self._copies.pop(fragment))
+            self._deltas[fragment] = self._finite(fragment, delta(self._anchors[fragment], flat, self._transfer))
+        return self._blobs.write(fragment, version, self._deltas[fragment])
+
+    def _finite(self, fragment: int, difference: Tensor) -> Tensor:
         if not difference.isfinite().all():
             name = self._parameters.layout[fragment][0].name
             raise Diverged(
                 f"parameters of fragment {fragment} (the one of {name!r}) are not finite: nothing of them was sent; "
                 "lower the learning rate or clip the gradients; a node started anew goes on from the run's versions"
             )
-        self._deltas[fragment] = difference
-        return self._blobs.write(fragment, version, difference)
+        return difference
 
     def _merge(self, anchor: Version, contributions: tuple[Contribution, ...]) -> Merging:
         merged: list[Contribution] = []

@@ -1,0 +1,329 @@
+"""The session: asynchronous exchange of parameters with the other nodes of a run, round any training loop.
+
+Relies on a mailbox whose `put_if_absent` is atomic and whose listings show what was created
+before. `step` never waits for the store or another node: it counts, and at most enqueues copies
+within the device and additions. Everything else happens on one background thread.
+
+How it fails: a store that does not answer delays the exchange, not the training, until
+`outage_seconds` have passed; then `step` raises MailboxUnavailable. Damaged objects are refused by
+name and logged. A node that dies leaves nothing that others wait for longer than their patience
+in two rounds of each fragment. See docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import nn
+
+from gradientmail.exchange.assembling import write_final
+from gradientmail.exchange.blobs import BlobStore
+from gradientmail.exchange.closing import Timing
+from gradientmail.exchange.driver import Driver
+from gradientmail.exchange.joining import found_or_read, join
+from gradientmail.exchange.keys import member_key
+from gradientmail.exchange.learner import Learner
+from gradientmail.exchange.options import Options, agreement, check
+from gradientmail.exchange.parameters import Parameters
+from gradientmail.exchange.replica import Replica
+from gradientmail.exchange.requests import Adopt, Answer, Create, Instruction, Merge, Merging, Refused, Request, Take
+from gradientmail.exchange.statistics import Counts, ExchangeObserver, ExchangeStatistics, Silent
+from gradientmail.mailbox import Mailbox, MailboxError, check_key
+from gradientmail.patterns.retrying import Patience, Stopped
+from gradientmail.patterns.shared_queue import LearnerInUse
+
+logger = logging.getLogger(__name__)
+
+POLLS_PER_ROUND = 20
+SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 5.0
+FAREWELL_SECONDS = 5.0
+"""For the last two requests of a node that leaves, after its time has run out."""
+
+
+class Session:
+    """A context manager round the training loop. Used once; see `__init__` for the options.
+
+    `step` and leaving the block belong to the training thread; `statistics` may be read from any.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        mailbox: Mailbox,
+        learner_id: str,
+        sync_every: int = 100,
+        fragments: int = 4,
+        outer_lr: float = 1.0,
+        outer_momentum: float = 0.5,
+        transfer_dtype: torch.dtype | str = torch.bfloat16,
+        patience_seconds: float = 30.0,
+        takeover_seconds: float | None = None,
+        outage_seconds: float = 900.0,
+        flush_seconds: float = 30.0,
+        poll_seconds: float | None = None,
+        observer: ExchangeObserver | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take note of the model and the options; nothing is read or written yet.
+
+        model: any module. Its parameters that need gradients are exchanged, tied ones once, in
+            float32 or rounded to `transfer_dtype`; buffers and frozen parameters stay the node's own.
+            It must be on its device, and keep its parameters in place, before the block is entered.
+        mailbox: the run's own prefix, the same on every node.
+        learner_id: this process alone, ever, under this prefix.
+        sync_every: own optimizer steps after which a node opens the next round of a fragment.
+        fragments: into how many parts of about equal size the parameters are split; at most one
+            per parameter. Their rounds are staggered.
+        outer_lr, outer_momentum: of the outer SGD with Nesterov momentum.
+        transfer_dtype: torch.bfloat16 or torch.float32, or its name.
+        patience_seconds: how long a round stays open for contributions of nodes that take part.
+        takeover_seconds: how much longer each further node waits before it closes the round itself;
+            None: as long as `patience_seconds`.
+        outage_seconds: how long the store may not answer before `step` raises MailboxUnavailable.
+        flush_seconds: how long leaving the block may wait until this node's last steps are merged.
+        poll_seconds: how often to look for rounds; None: a twentieth of the time of `sync_every`
+            steps, between 0.05 s and 5 s.
+        observer: told of each event, not in `step`.
+        clock: seconds that only advance, for patience.
+
+        sync_every, fragments, outer_lr, outer_momentum and transfer_dtype must be the same on every
+        node of a run. Raises ValueError for an option out of range or a model that cannot be exchanged.
+        """
+        self._options = Options(
+            patience_seconds,
+            patience_seconds if takeover_seconds is None else takeover_seconds,
+            outage_seconds,
+            flush_seconds,
+            poll_seconds,
+        )
+        check("learner_id", repr(learner_id), bool(learner_id) and "/" not in learner_id, "a name without '/'")
+        check_key(member_key(learner_id))
+        self._model = model
+        self._mailbox = mailbox
+        self._learner_id = learner_id
+        self._agreement = agreement(
+            sync_every=sync_every,
+            fragments=fragments,
+            outer_lr=outer_lr,
+            outer_momentum=outer_momentum,
+            transfer_dtype=transfer_dtype,
+        )
+        Parameters(model, fragments)  # a model that cannot be exchanged is refused here
+        self._observer = observer or Silent()
+        self._clock = clock
+        self._counts = Counts()
+        self._events: deque[Adopt] = deque()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._exchange, name="session-exchange", daemon=True)
+        self._entered_at: float | None = None
+        self._learner: Learner | None = None
+
+    @property
+    def statistics(self) -> ExchangeStatistics:
+        """The counts so far."""
+        learner, counts = self._learner, self._counts
+        if learner is None:
+            return ExchangeStatistics()
+        return ExchangeStatistics(
+            steps=learner.work.steps,
+            samples=learner.work.samples,
+            contributions=counts.contributions,
+            merged=counts.merged,
+            missed=counts.missed,
+            adopted=counts.adopted,
+            skipped=counts.skipped,
+            closed=counts.closed,
+            refused=counts.refused,
+            versions=tuple(chain.anchor.version for chain in learner.chains),
+            staleness_steps=counts.staleness_steps,
+            staleness_steps_total=counts.staleness_steps_total,
+            sent_bytes=self._blobs.sent_bytes,
+            received_bytes=self._blobs.received_bytes,
+            requests=self._driver.requests,
+            blocked_seconds=counts.blocked_seconds,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the background thread is running."""
+        return self._thread.is_alive()
+
+    def step(self, samples: int) -> None:
+        """Count one optimizer step over `samples`; adopt what is ready, copy what is due. Waits for nobody.
+
+        Raises ValueError if there are no samples, RuntimeError outside the block, and what ended the
+        background thread: MailboxUnavailable, another error of the mailbox, or Diverged.
+        """
+        start = time.perf_counter()
+        if samples < 1:
+            raise ValueError(f"samples is {samples}: an optimizer step covers at least 1")
+        if self._failure is not None:
+            raise self._failure
+        if self._learner is None or self._stop.is_set():
+            raise RuntimeError("a session must be entered with `with` before its first step")
+        with self._lock:
+            instructions = self._learner.stepped(samples)
+            self._obey(instructions)
+        if instructions:
+            self._wake.set()
+        self._counts.blocked_seconds += time.perf_counter() - start
+
+    def __enter__(self) -> Self:
+        """Join the run, or found it: blocks until the newest versions have been loaded into the model.
+
+        Raises ExchangeMismatch if this node's model or options are not the run's, LearnerInUse for
+        a learner ID used before, and what the mailbox raises, MailboxUnavailable after `outage_seconds`.
+        """
+        if self._entered_at is not None:
+            raise RuntimeError("a session can be entered once: make another")
+        self._entered_at = self._clock()
+        parameters = Parameters(self._model, self._agreement.fragments)
+        self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request))
+        self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
+        patience = Patience(self._options.outage_seconds, self._stop.wait, clock=self._clock)
+        self._driver = Driver(self._mailbox, self._replica, patience, self._lock, self._told)
+        founding = self._driver.hold(found_or_read(self._learner_id, self._agreement, parameters.layout))
+        process = str(uuid.uuid4())
+        anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use))
+        self._replica.start()
+        timing = Timing(self._options.patience_seconds, self._options.takeover_seconds)
+        self._learner = Learner(self._learner_id, founding, anchors, timing, self._clock)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the run. Without an error, first wait up to `flush_seconds` until this node's last steps are merged.
+
+        The model then holds the newest versions, and the last node to leave writes
+        `model/final.safetensors`. With an error, what has not been merged is given up. Raises what
+        had ended the background thread, if nobody has seen it.
+        """
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+        deadline = self._clock() + (self._options.flush_seconds if error is None and self._failure is None else 0.0)
+        try:
+            self._leave(deadline)
+        except (MailboxError, Stopped) as unavailable:
+            logger.warning("this node could not leave the exchange in good order: %s", unavailable)
+        if error is None and self._failure is not None:
+            raise self._failure
+
+    # On the training thread, under the lock; or on the leaving one, alone.
+
+    def _obey(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Take(fragment):
+                    self._replica.take(fragment)
+                case Adopt(fragment, adoption):
+                    self._replica.adopt(fragment, adoption)
+                    self._events.append(instruction)
+
+    # Leaving.
+
+    def _leave(self, deadline: float) -> None:
+        learner = self._learner
+        assert learner is not None
+        learner.leaving = True
+        self._have_patience_until(deadline)
+        try:
+            while not learner.settled and self._clock() < deadline:
+                self._settle_once(learner)
+        finally:
+            self._have_patience_until(self._clock() + FAREWELL_SECONDS)
+            last = self._driver.hold(learner.part())
+        if learner.settled:
+            self._replica.settle()
+            if last:
+                versions = tuple(chain.anchor for chain in learner.chains)
+                self._driver.call(lambda: write_final(self._mailbox, self._model, versions))
+        elif self._clock() >= deadline:
+            logger.warning("this node has left the exchange before its last steps were merged")
+
+    def _settle_once(self, learner: Learner) -> None:
+        self._obey(learner.stepped(0))
+        acted = self._driver.hold(learner.tick())
+        self._obey(learner.stepped(0))
+        self._tell_adoptions()
+        if not acted and not learner.settled:
+            time.sleep(SHORTEST_POLL_SECONDS)
+
+    def _have_patience_until(self, deadline: float) -> None:
+        def pause(seconds: float) -> bool:
+            time.sleep(max(0.0, min(seconds, deadline - self._clock())))
+            return False
+
+        self._driver.patience = Patience(max(0.0, deadline - self._clock()), pause, clock=self._clock)
+
+    # On the background thread.
+
+    def _exchange(self) -> None:
+        assert self._learner is not None
+        try:
+            while not self._stop.is_set():
+                acted = self._driver.hold(self._learner.tick())
+                self._tell_adoptions()
+                if not acted:
+                    self._wake.wait(self._poll_seconds(self._learner))
+                self._wake.clear()
+        except Stopped:
+            pass
+        except BaseException as failure:  # noqa: BLE001 - whatever it is, it belongs to the training thread
+            self._failure = failure
+
+    def _poll_seconds(self, learner: Learner) -> float:
+        if self._options.poll_seconds is not None:
+            return self._options.poll_seconds
+        assert self._entered_at is not None
+        per_step = (self._clock() - self._entered_at) / max(1, learner.work.steps)
+        wanted = per_step * self._agreement.sync_every / POLLS_PER_ROUND
+        return min(max(wanted, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS)
+
+    def _in_use(self) -> LearnerInUse:
+        return LearnerInUse(
+            f"learner ID {self._learner_id!r} has been used under this prefix by another process: "
+            "give each process a learner ID of its own"
+        )
+
+    def _told(self, request: Request, answer: Answer) -> None:
+        match request, answer:
+            case Merge(anchor), Merging(merged=merged):
+                self._counts.closed += 1
+                self._observer.closed(anchor.fragment, anchor.version + 1, len(merged))
+            case Create(key), _ if "/contributions/" in key:
+                fragment, version = key.split("/")[2:4]
+                self._counts.contributions += 1
+                self._observer.contributed(int(fragment), int(version))
+            case Refused(key, why), _:
+                self._counts.refused += 1
+                logger.warning("refused an object of the exchange: %s", why)
+                self._observer.refused(key, why)
+            case _:
+                pass
+
+    def _tell_adoptions(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            adoption, counts = event.adoption, self._counts
+            counts.adopted += 1
+            counts.merged += adoption.merged
+            counts.missed += adoption.missed
+            counts.skipped += adoption.skipped
+            counts.staleness_steps = adoption.staleness
+            counts.staleness_steps_total += adoption.staleness
+            self._observer.adopted(event.fragment, adoption.version.version, adoption.merged, adoption.staleness)
