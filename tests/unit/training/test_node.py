@@ -10,7 +10,8 @@ from gradientmail.exits import UserError
 from gradientmail.mailbox import S3Options
 from gradientmail.manifest import run_from_object
 from gradientmail.run import GradientRun
-from gradientmail.training.node import Place, check_learner, place_of, preference, s3_options, slowness
+from gradientmail.stores import s3_options
+from gradientmail.training.node import Place, check_learner, place_of, preference, slowness
 from gradientmail.training.slowness import Slowness
 from gradientmail.units import grid
 
@@ -95,7 +96,7 @@ def test_store_options_come_from_the_manifest() -> None:
         "checksums": "WhenRequired",
         "addressing": "Path",
     }
-    assert s3_options(run(mailbox=mailbox)) == S3Options(
+    assert s3_options(run(mailbox=mailbox).spec.mailbox) == S3Options(
         endpoint_url="http://store:9000", region="eu-1", checksums="when_required", addressing_style="path"
     )
-    assert s3_options(run()) == S3Options()
+    assert s3_options(run().spec.mailbox) == S3Options()

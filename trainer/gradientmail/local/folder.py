@@ -11,8 +11,9 @@ from pathlib import Path
 from gradientmail.exits import PrefixInUse, UserError
 from gradientmail.layout import RUN, UNITS
 from gradientmail.mailbox import Store
-from gradientmail.report.opening import MAILBOX_FOLDER, note, open_url, s3_options
+from gradientmail.report.opening import MAILBOX_FOLDER, note
 from gradientmail.run import GradientRun, MailboxSpec
+from gradientmail.stores import open_url, s3_options
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def prepare(
     folder = out or _unused(Path("runs") / manifest.metadata.name, stamp(moment))
     url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=secrets.token_hex(3))
     spec = manifest.spec.mailbox
-    place = Place(folder, url, open_url(url, s3_options(spec) if spec else None))
+    place = Place(folder, url, open_url(url, s3_options(spec)))
     check_free(place.box, url, join=join)
     _make(place.nodes)
     place.manifest.write_bytes(source.read_bytes())

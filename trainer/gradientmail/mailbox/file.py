@@ -53,6 +53,9 @@ class FileStore(Store):
 
     spans_processes = True
 
+    page_keys = 1_000_000
+    """A folder is read and sorted whole for each page, so that small pages would make long listings quadratic."""
+
     def __init__(self, root: str | os.PathLike[str], *, observe: Observer | None = None) -> None:
         super().__init__(observe=observe)
         self.root = Path(root).absolute()

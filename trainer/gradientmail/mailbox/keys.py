@@ -1,6 +1,10 @@
 """Which keys every store can hold: the rules that S3 and POSIX file systems have in common."""
 
+import re
+
 from gradientmail.mailbox.errors import InvalidKey
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 MAX_KEY_BYTES = 900
 """S3 allows 1,024 bytes with the prefix of the run; the rest is left to that prefix."""
@@ -19,7 +23,7 @@ def problem(key: str) -> str | None:
         return "it is empty"
     if size > MAX_KEY_BYTES:
         return f"it has {size} bytes, at most {MAX_KEY_BYTES} are allowed"
-    if any(ord(character) < 32 or ord(character) == 127 for character in key):
+    if CONTROL.search(key):
         return "it has a control character"
     return next(filter(None, map(_segment_problem, key.split("/"))), None)
 

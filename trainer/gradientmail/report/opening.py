@@ -8,14 +8,13 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from gradientmail.exits import UserError
-from gradientmail.mailbox import S3Options, Store, open_mailbox
+from gradientmail.mailbox import S3Options, Store
 from gradientmail.run import MailboxSpec
 from gradientmail.runstate import NotARun, RunState, read_run
+from gradientmail.stores import open_url, s3_options
 
 MAILBOX_FOLDER = "mailbox"
 """Mailbox of a run in the folder that `gradientmail local` made."""
-LONG_PAGE = 1_000_000
-"""Keys in a page of a folder's listing."""
 MAILBOX_NOTE = "mailbox.yaml"
 """Where that mailbox is instead, if the run used another store: a `spec.mailbox` whose url is the run's prefix."""
 
@@ -55,16 +54,6 @@ def own_folder(target: str) -> Path | None:
     return folder if "://" not in target and made else None
 
 
-def s3_options(spec: MailboxSpec) -> S3Options:
-    """Return the options that a manifest's mailbox asks for."""
-    return S3Options(
-        endpoint_url=spec.endpoint_url,
-        region=spec.region,
-        checksums="when_supported" if spec.checksums == "WhenSupported" else "when_required",
-        addressing_style={"Auto": "auto", "Path": "path", "Virtual": "virtual"}[spec.addressing],  # type: ignore[arg-type]
-    )
-
-
 def note(folder: Path, spec: MailboxSpec) -> None:
     """Note in a run's folder that its mailbox is elsewhere."""
     text = yaml.safe_dump(spec.model_dump(by_alias=True, exclude_none=True), sort_keys=False)
@@ -77,18 +66,6 @@ def _open_noted(path: Path) -> Store:
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path} does not say where the run's mailbox is: give the mailbox URL instead") from error
     return open_url(spec.url, s3_options(spec))
-
-
-def open_url(url: str, options: S3Options | None = None) -> Store:
-    """Open the mailbox at a URL, for reading whole listings. Makes no request. Raises UserError."""
-    try:
-        box = open_mailbox(url, s3=options)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    if url.startswith("file:"):
-        # A folder is read and sorted whole for each page, so that small pages make listings quadratic.
-        box.page_keys = LONG_PAGE
-    return box
 
 
 def _check_folder(url: str) -> None:

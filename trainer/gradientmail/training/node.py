@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gradientmail.exits import UserError
 from gradientmail.layout import beat_key
-from gradientmail.mailbox import S3Options
 from gradientmail.mailbox.keys import problem
 from gradientmail.run import GradientRun
 from gradientmail.training.logs import LogFormat
@@ -84,21 +82,3 @@ def check_learner(learner_id: str) -> str:
     if what:
         raise UserError(f"learner ID {learner_id!r} cannot be used: {what}")
     return learner_id
-
-
-def s3_options(manifest: GradientRun) -> S3Options:
-    """Return how to reach the manifest's store."""
-    spec = manifest.spec.mailbox
-    if spec is None:
-        return S3Options()
-    checksums: dict[str, Literal["when_supported", "when_required"]] = {
-        "WhenSupported": "when_supported",
-        "WhenRequired": "when_required",
-    }
-    styles: dict[str, Literal["auto", "path", "virtual"]] = {"Auto": "auto", "Path": "path", "Virtual": "virtual"}
-    return S3Options(
-        endpoint_url=spec.endpoint_url,
-        region=spec.region,
-        checksums=checksums[spec.checksums],
-        addressing_style=styles[spec.addressing],
-    )

@@ -19,6 +19,7 @@ from gradientmail.patterns.retrying import Patience, Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse, SharedQueue, shared_queue
 from gradientmail.run import GradientRun
 from gradientmail.runstate import grid_of
+from gradientmail.stores import s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import write_left, write_termination_message
 from gradientmail.training.heartbeat import BEAT_SECONDS, Heartbeat
@@ -26,7 +27,7 @@ from gradientmail.training.interruption import Interruption
 from gradientmail.training.loading import build_task
 from gradientmail.training.logs import emit
 from gradientmail.training.loop import Rule, Trained, autocast_type, train, unit_loader
-from gradientmail.training.node import NodeOptions, check_learner, place_of, preference, s3_options, slowness
+from gradientmail.training.node import NodeOptions, check_learner, place_of, preference, slowness
 from gradientmail.training.pace import pace_for
 from gradientmail.training.parameters import write_model
 from gradientmail.training.periodic import Periodic
@@ -125,7 +126,7 @@ class Node:
 
     def _open(self, metrics: TrainerMetrics) -> Store:
         try:
-            mailbox = self.opening(self.options.mailbox, s3_options(self.manifest))
+            mailbox = self.opening(self.options.mailbox, s3_options(self.manifest.spec.mailbox))
         except ValueError as error:
             raise UserError(str(error)) from None
         mailbox.observe = metrics.request
@@ -142,7 +143,7 @@ class Node:
             batch=data.batch,
             micro_batch=trainer.micro_batch,
             autocast=autocast_type(trainer.precision, self.device),
-            s3=s3_options(self.manifest),
+            s3=s3_options(self.manifest.spec.mailbox),
             patience=self._patience(),
         )
         torch.manual_seed(trainer.seed)
