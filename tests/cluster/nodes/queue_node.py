@@ -18,10 +18,11 @@ from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.patterns.retrying import Stopped
 from gradientmail.patterns.shared_queue import shared_queue
 from gradientmail.runstate import grid_of
+from gradientmail.stores import s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import write_left, write_termination_message
 from gradientmail.training.interruption import Interruption
-from gradientmail.training.node import place_of, preference, s3_options, slowdown
+from gradientmail.training.node import place_of, preference, slowness
 from gradientmail.training.prefix import enter_prefix
 from gradientmail.training.serving import serving
 from gradientmail.units import Unit
@@ -39,7 +40,7 @@ def main() -> int:
     labels = Labels(environment["GRADIENTMAIL_NAMESPACE"], manifest.metadata.name, node)
     metrics = TrainerMetrics(labels, units=len(units), progress=account.progress)
     probes = {"/livez": lambda: True, "/readyz": lambda: True}
-    mailbox = open_mailbox(environment["GRADIENTMAIL_MAILBOX"], s3=s3_options(manifest))
+    mailbox = open_mailbox(environment["GRADIENTMAIL_MAILBOX"], s3=s3_options(manifest.spec.mailbox))
     with Interruption(30.0) as interruption, serving(9090, metrics.registry, probes):
         enter_prefix(mailbox, manifest, where=environment["GRADIENTMAIL_MAILBOX"])
         queue = shared_queue(
@@ -53,7 +54,7 @@ def main() -> int:
         )
         account.queue = lambda: queue.statistics
         interruption.on_stop(queue.stop)
-        pause = seconds * slowdown(manifest, place, None)
+        pause = seconds * slowness(manifest, place, None).factor
         try:
             with queue as batches:
                 for step in account.watched(batches):
