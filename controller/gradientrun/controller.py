@@ -11,21 +11,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 from gradientrun.cluster import NEEDED, RUNS, WATCHED, Cluster, ClusterError
 from gradientrun.reconcile import Reconciler
 from gradientrun.runs import Manifest
 from gradientrun.settings import Settings
-from gradientrun.store import Key, Store
+from gradientrun.store import Key, Store, slim
 from gradientrun.workqueue import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-SETTLE_SECONDS = 0.25
+SETTLE_SECONDS = 0.5
 """How long changes of Jobs and pods are gathered before the run is reconciled once for all of them."""
 WATCH_PATIENCE_SECONDS = 60.0
 QUEUE_PATIENCE_SECONDS = 300.0
 RELIST_SECONDS = 5.0
+FIRST_LIST_SECONDS = 60.0
+"""Lists that watches begin with are not taken for a new beginning for so long after the start."""
 RETRY_SECONDS = 5.0
 
 
@@ -52,13 +55,13 @@ class Controller:
         self._queue: WorkQueue[Key] = WorkQueue(clock)
         self._relist = asyncio.Event()
         self._listed: float | None = None
-        self._answered = clock()
+        self._begun = clock()
 
     def seen(self, resource: str, kind: str | None, manifest: Manifest) -> None:
         """Take an event of a watch; `kind` is None for objects of the list that a watch begins with. Never blocks."""
         take = self._store.remove if kind == "DELETED" else self._store.put
         key = take(resource, manifest)
-        if kind is None and self.ready:
+        if kind is None and self._clock() > self._begun + FIRST_LIST_SECONDS:
             # The watch has started over: what was deleted in between was never told.
             self._relist.set()
         if key is not None:
@@ -125,7 +128,7 @@ class Controller:
         for resource in WATCHED:
             for namespace in self._settings.namespaces or (None,):
                 self._store.expect_list(resource)
-                listed = await self._cluster.list_watched(resource, namespace)
+                listed = await self._cluster.list_watched(resource, namespace, partial(slim, resource))
                 changed = self._store.replace(resource, namespace, listed.items, listed.version, self._clock())
                 for key in changed:
                     self._queue.add(key)

@@ -8,10 +8,11 @@ status written from old facts is refused by the API server.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from gradientrun.cluster import (
     BY_KIND,
@@ -113,9 +114,10 @@ class Reconciler:
         memory = self._memories.setdefault(key, _Memory())
         observed = await self._observe(key, run, memory)
         now = self._clock()
-        run = await self._with_status(run, derive_status(run, observed, now), now)
+        before, run = run, await self._with_status(run, derive_status(run, observed, now))
         decided = plan(run, observed, now)
         refusals = await self._carry_out(run, decided)
+        await self._tell(before, run.status, now)
         news, memory.refusals = refusals != memory.refusals, refusals
         return _again(decided, refusals, news=news)
 
@@ -149,15 +151,14 @@ class Reconciler:
         found = {uid: latest(await self._cluster.warnings(run.namespace, uid)) for uid in uids}
         memory.warnings = {uid: warned for uid, warned in found.items() if warned is not None}
 
-    async def _with_status(self, run: Run, status: Manifest, now: datetime) -> Run:
+    async def _with_status(self, run: Run, status: Manifest) -> Run:
         if status == run.status or run.deleting:
             return run
         written = await self._cluster.write_status(run, status)
         self._store.put(RUNS, written, watched=False)
-        await self._tell(run, status, now)
         return replace(run, status=status)
 
-    async def _tell(self, run: Run, status: Manifest, now: datetime) -> None:
+    async def _tell(self, run: Run, status: Mapping[str, Any], now: datetime) -> None:
         for note in transitions(run.status, status):
             logger.info("%s/%s: %s: %s", run.namespace, run.name, note.reason, note.message)
             try:
