@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gradientrun.cluster import NEEDED, RUNS, WATCHED, Cluster, ClusterError
@@ -72,17 +72,13 @@ class Controller:
         await self._until_answered(self._check)
         await self._until_answered(self._list_all)
 
-    async def _until_answered(self, ask: Callable[[], object]) -> None:
+    async def _until_answered(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                result = ask()
-                assert asyncio.iscoroutine(result), "asks are coroutines"
-                await result
+                return await ask()
             except ClusterError as error:
                 logger.warning("starting: %s; trying again in %.0f s", error, RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
 
     async def _check(self) -> None:
         if not await self._cluster.serves_runs():
