@@ -71,9 +71,15 @@ def test_without_the_resource_it_says_what_to_install() -> None:
 
 
 def test_rights_that_are_missing_are_named() -> None:
-    allowed = [ALLOWED] * 17
-    with pytest.raises(Unprepared, match=r"^the controller may not list events in all namespaces: grant it these rights"):
-        prepared({DISCOVERY: (200, {}), REVIEWS: [*allowed, DENIED], **LISTS})
+    with pytest.raises(Unprepared) as caught:
+        prepared({DISCOVERY: (200, {}), REVIEWS: DENIED, **LISTS}, Settings(namespaces=("a", "b")))
+    assert str(caught.value) == (
+        "the controller may not create configmaps, create events, create jobs.batch, "
+        "delete gradientruns.gradientmail.io, delete jobs.batch, get configmaps, get gradientruns.gradientmail.io, "
+        "get jobs.batch, list events, list gradientruns.gradientmail.io, list jobs.batch, list pods, patch events, "
+        "patch gradientruns.gradientmail.io/status, patch jobs.batch, watch gradientruns.gradientmail.io, "
+        "watch jobs.batch, watch pods in a, b: grant it these rights, as the chart's roles do"
+    )
 
 
 def test_rights_are_asked_for_in_each_namespace_served_and_nowhere_else() -> None:
