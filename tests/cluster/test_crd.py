@@ -74,19 +74,19 @@ def _try_to_replace(table: Namespace, update: Update, name: str) -> Object | Non
 
 EXPLAINED = {
     "gradientrun": "A training run: one task on unequal nodes that share a queue of work in an object store.",
-    "gradientrun.spec.data": "lanes\t<integer> -required-\n    Slices of each dataset step.",
-    "gradientrun.spec.mailbox": "secretName\t<string>\n    Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY;",
-    "gradientrun.spec.nodes": "replicas\t<integer>\n    Nodes in this pool.",
-    "gradientrun.spec.trainer": "microBatch\t<integer>\n    Sequences in one forward and backward pass.",
-    "gradientrun.status": "mailboxPrefix\t<string>\n",
+    "gradientrun.spec.data": "lanes <integer> -required- Slices of each dataset step.",
+    "gradientrun.spec.mailbox": "secretName <string> Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY;",
+    "gradientrun.spec.nodes": "replicas <integer> Nodes in this pool.",
+    "gradientrun.spec.trainer": "microBatch <integer> Sequences in one forward and backward pass.",
+    "gradientrun.status": "mailboxPrefix <string> ",
 }
 
 
 @pytest.mark.parametrize("field", EXPLAINED)
 def test_kubectl_explain_describes_every_field(table: Namespace, field: str) -> None:
-    text = table.kubectl("explain", field)
+    text = " ".join(table.kubectl("explain", field).split())
     assert EXPLAINED[field] in text
-    assert "<no description>" not in text.replace("metadata\t<ObjectMeta>", "")
+    assert "<no description>" not in text
 
 
 def test_kubectl_get_shows_a_run_at_a_glance(namespace: Namespace) -> None:

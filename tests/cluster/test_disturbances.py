@@ -56,7 +56,7 @@ def test_killed_pods_and_trainers_come_back_as_new_learners(namespace: Namespace
     second = until(lambda: _new_learners(run, first, 2), "claims by two new learners", 90, run.claims)
     status = run.wait_phase("Succeeded", 90)
     assert status["units"]["claimed"] == len(run.claims()) == 400
-    assert status["units"]["lost"] == 400 - len(run.receipts()) <= 6, "no more than each had in use and loaded ahead"
+    assert status["units"]["lost"] == 400 - len(run.receipts()) <= 20, "what two learners held, and receipts under way"
     assert {node["name"]: node["restarts"] for node in status["nodes"]} == {"a-0": 1, "a-1": 1}
     assert run.events()["NodeRestarted"] == 2
     assert len(second | first) == 4

@@ -43,9 +43,8 @@ class Run:
 
     @property
     def prefix(self) -> str:
-        """The mailbox that the status names."""
-        prefix: str = self.status["mailboxPrefix"]
-        return prefix
+        """The mailbox that the status names; empty before the controller has seen the run."""
+        return str(self.status.get("mailboxPrefix", ""))
 
     def condition(self, kind: str) -> Mapping[str, Any]:
         """Return a condition; empty if it is not there."""
@@ -77,7 +76,7 @@ class Run:
 
     def claims(self) -> dict[str, str]:
         """Return the learner that owns each claimed unit, from the bucket."""
-        return self.store.objects(f"{self.prefix}/{UNITS}")
+        return self.store.objects(f"{self.prefix}/{UNITS}") if self.prefix else {}
 
     def receipts(self) -> set[str]:
         """Return the units with a receipt, from the bucket."""
@@ -137,10 +136,15 @@ class Run:
         )
 
     def wait_claims(self, count: int, seconds: float) -> dict[str, str]:
-        """Wait until at least so many units are claimed in the bucket."""
-        return until(
-            lambda: claims if len(claims := self.claims()) >= count else None, f"{count} claims", seconds, self.claims
-        )
+        """Wait until at least so many units are claimed in the bucket; fails at once if a node has failed."""
+
+        def claimed() -> dict[str, str] | None:
+            status = self.status
+            failed = [node for node in status.get("nodes") or [] if node.get("restarts") or node["phase"] == "Failed"]
+            assert not failed, f"{self.namespace}/{self.name}: {summary(status)}"
+            return claims if len(claims := self.claims()) >= count else None
+
+        return until(claimed, f"{count} claims", seconds, lambda: (self.claims(), summary(self.status)))
 
     def _labels(self, pool: str | None = None) -> str:
         return f"gradientmail.io/run={self.name}" + (f",gradientmail.io/pool={pool}" if pool else "")
