@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -137,6 +138,16 @@ def failure_words(pod: PodView) -> str:
     return _last_words(pod)
 
 
+def _end_of_log(log: str) -> str:
+    """Return what the last line says; a line in JSON says its message."""
+    lines = log.strip().splitlines()
+    last = lines[-1] if lines else ""
+    try:
+        return str(json.loads(last)["message"])
+    except (ValueError, TypeError, KeyError):
+        return last
+
+
 def _last_words(pod: PodView) -> str:
     if pod.ended is None:
         return "the pod failed before the trainer started"
@@ -144,8 +155,7 @@ def _last_words(pod: PodView) -> str:
     if final is not None:
         words = final.message
     else:
-        lines = pod.ended.message.strip().splitlines()
-        words = lines[-1] if lines else ""
+        words = _end_of_log(pod.ended.message)
     code = f"exit code {pod.ended.exit_code}"
     if pod.ended.reason not in ("", "Error", "Completed"):
         code = f"{pod.ended.reason}, {code}"
