@@ -152,10 +152,7 @@ def _last_words(pod: PodView) -> str:
     if pod.ended is None:
         return "the pod failed before the trainer started"
     final = pod.final
-    if final is not None:
-        words = final.message
-    else:
-        words = _end_of_log(pod.ended.message)
+    words = _end_of_log(pod.ended.message) if final is None else final.message
     code = f"exit code {pod.ended.exit_code}"
     if pod.ended.reason not in ("", "Error", "Completed"):
         code = f"{pod.ended.reason}, {code}"
