@@ -64,7 +64,7 @@ class Network:
     """How fast a node talks to the store, in virtual seconds."""
 
     latency: float = 0.02
-    poll: float = 0.25
+    poll: float = 0.5
 
 
 @dataclass

@@ -56,8 +56,10 @@ class Chain:
     """A version ready for the training thread."""
     newest: int = 0
     """The newest version seen."""
-    open_since: float | None = None
-    """When the learner first saw the round after the anchor open, on its own clock."""
+    open_version: int = 0
+    """The version that the newest open round makes; no round was seen open if it is not the next."""
+    open_since: float = 0.0
+    """When the learner first saw that round open, on its own clock."""
     missed: bool = False
     """Whether the last contribution came too late: then the next one goes out at once."""
     refused: set[int] = field(default_factory=set)
@@ -78,7 +80,7 @@ class Chain:
         if self.taken or self.newest > self.anchor.version or not self.unmerged(now).steps:
             return False
         own = now.since(self.adopted_at).steps
-        return own >= self.sync_every - self.head_start or self.open_since is not None or (self.missed and own > 0)
+        return own >= self.sync_every - self.head_start or self.open_version == self.next_version or self.missed
 
     def due_at_last(self, now: Work) -> bool:
         """Whether a learner that leaves should copy its parameters once more."""
@@ -93,13 +95,11 @@ class Chain:
         self.taken = Taken(self.next_version, now)
         self.missed = False
 
-    def seen(self, newest: int, open_: bool, clock: float) -> None:
-        """Learn from a listing."""
+    def seen(self, newest: int, opened: bool, clock: float) -> None:
+        """Learn from a listing: the newest version, and whether the round after it has been opened."""
         self.newest = newest
-        if not open_ or newest >= self.next_version:
-            self.open_since = None
-        elif self.open_since is None:
-            self.open_since = clock
+        if opened and self.open_version != newest + 1:
+            self.open_version, self.open_since = newest + 1, clock
 
     def confirmed(self, newest: int) -> bool:
         """Make what was fetched an offer, if it was certainly never deleted before it was read; say whether it was.
@@ -130,5 +130,5 @@ class Chain:
         # A contribution that was unusable does not hurry the next: it may be no better.
         self.missed = (missed or (self.missed and not merged)) and learner not in offer.refused
         self.anchor, self.adopted_at, self.head_start = offer, now, 0
-        self.taken = self.offer = self.open_since = None
+        self.taken = self.offer = None
         return adoption

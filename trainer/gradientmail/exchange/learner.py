@@ -149,7 +149,7 @@ class Learner:
         return {name: joined[index] for name, joined in self._joined.items() if len(joined) == len(self.chains)}
 
     def _advance(self, chain: Chain, rounds: Rounds, members: frozenset[str]) -> Conversation[bool]:
-        contributors = rounds.contributors.get(chain.next_version, frozenset())
+        contributors = rounds.contributors.get(rounds.newest + 1, frozenset())
         chain.seen(rounds.newest, bool(contributors), self._clock())
         if chain.confirmed(rounds.newest):
             return False
@@ -164,7 +164,7 @@ class Learner:
         return False
 
     def _closes(self, chain: Chain, contributors: frozenset[str], members: frozenset[str]) -> bool:
-        if chain.open_since is None or self.learner not in contributors:
+        if self.learner not in contributors:
             return False
         joined = self._joined_at(chain.anchor.fragment)
         waited = self._clock() - chain.open_since
