@@ -171,7 +171,7 @@ def test_a_slow_node_contributes_one_step_to_each_round_of_a_fast_one() -> None:
             slow.talk()
     assert fast.versions == [9], "the tenth is ready for its next step"
     assert all(event.adoption.merged for event in slow.adopted)
-    assert fast.learner.chains[0].anchor.shares["node-1"].steps == 10
+    assert fast.learner.chains[0].anchor.shares["node-1"].steps == 9
 
 
 def test_a_dead_node_is_waited_for_in_two_rounds_and_then_no_more() -> None:
