@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness.api import NODES, Api
 from tests.cluster.harness.collecting import collect
 from tests.cluster.harness.controller import NAMESPACE as SYSTEM
 from tests.cluster.harness.controller import Controller
-from tests.cluster.harness.images import Images, provide_images
-from tests.cluster.harness.namespaces import Namespace, Namespaces, create_namespace, delete_everything
+from tests.cluster.harness.namespaces import Namespace, Namespaces
 from tests.cluster.harness.serving import STORE_NAMESPACE, serve_store
+from tests.cluster.harness.session import CannotRun, Say, install_controller, open_site
 from tests.cluster.harness.site import Site
 from tests.cluster.harness.store import Store
-from tests.cluster.harness.tool import FIRST_UP_SECONDS, ROOT, CommandFailed, Helm, Kubectl, Tool
+from tests.cluster.harness.tool import ROOT, Tool
 
 HERE = Path(__file__).parent
 REPORTS = ROOT / "build" / "cluster-failures"
 TEST_SECONDS = 90
 """Of a test's own body; fixtures have time-outs of their own. A test that needs more says so."""
 BREAKING = "breaks_machines"
-Say = Callable[[str], None]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,37 +79,14 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, say: Say) -> Iterator[Site]:
-    """The cluster: brought up, or kept if it was up. What cannot run here ends the session with a sentence."""
-    tool = Tool()
+    """The cluster of the session. What cannot run here ends the session with a sentence."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    try:
-        was_up = tool.provider == "existing" or tool.is_up()
-        say("using the one that runs" if was_up else "bringing one up; the first time takes a quarter of an hour")
-        with capture.global_and_fixture_disabled():
-            tool("up", seconds=FIRST_UP_SECONDS, show=True)
-            images = provide_images(tool, os.environ, say)
-    except (CommandFailed, ValueError) as error:
-        pytest.exit(f"tests/cluster cannot run here: {error}", returncode=1)
-    api = Api(Path(tool.environment["KUBECONFIG"]))
-    try:
-        delete_everything(api, 180)
-        yield Site(tool, api, Kubectl(tool.environment), Helm(tool.environment), images)
-        if was_up:
-            say("taking the tests' objects out of it")
-            delete_everything(api, 180)
-    finally:
-        api.close()
-        if not was_up:
-            say("taking it down")
-            tool("down")
-    if not was_up:
-        tool("check-clean")
-
-
-@pytest.fixture(scope="session")
-def images(cluster: Site) -> Images:
-    """The images under test."""
-    return cluster.images
+    with ExitStack() as stack:
+        try:
+            site = stack.enter_context(open_site(say, capture.global_and_fixture_disabled))
+        except CannotRun as error:
+            pytest.exit(str(error), returncode=1)
+        yield site
 
 
 @pytest.fixture(scope="session")
@@ -125,14 +99,11 @@ def store(cluster: Site, say: Say) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def controller(cluster: Site, say: Say) -> Iterator[Controller]:
-    """The chart, installed as its users do; namespace under restricted Pod Security."""
+    """The chart, installed as its users do."""
     say("installing the chart")
-    controller = Controller(cluster.api, cluster.kubectl, cluster.helm, cluster.images, cluster.hosts()[0])
-    create_namespace(cluster.api, SYSTEM)
-    controller.install()
-    say("ready")
-    yield controller
-    controller.uninstall(keep_runs=False)
+    with install_controller(cluster) as controller:
+        say("ready")
+        yield controller
 
 
 @pytest.fixture
@@ -160,4 +131,4 @@ def shared_namespaces(cluster: Site, store: Store, controller: Controller) -> It
 @pytest.fixture
 def hosts(cluster: Site) -> list[str]:
     """Names of the nodes; the store and the controller are on the first."""
-    return [node["metadata"]["name"] for node in cluster.api.list(NODES)]
+    return cluster.hosts()

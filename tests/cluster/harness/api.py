@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
+from kubernetes.client import rest
 from urllib3.exceptions import HTTPError
 
 REQUEST_SECONDS = 30.0
@@ -90,24 +91,33 @@ class Api:
         query: Mapping[str, str] | None = None,
     ) -> str:
         """Send a request and return the answer's text. Raises ApiError and Unreachable."""
-        headers = {"Accept": "application/json, */*", "Content-Type": content}
+        try:
+            response = self._send(method, path, body, content, query)
+            text = str(response.read().decode())  # type: ignore[no-untyped-call]
+        except (HTTPError, OSError) as error:
+            raise Unreachable(f"{method} {path}: {error}") from error
+        if response.status >= 400:
+            raise _error(response.status, text)
+        return text
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        content: str,
+        query: Mapping[str, str] | None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> rest.RESTResponse:
         called, url, headers, sent, _ = self._client.param_serialize(
             method,
             path,
             query_params=list((query or {}).items()),
-            header_params=headers,
+            header_params={"Accept": "application/json, */*", "Content-Type": content},
             body=body,
             auth_settings=["BearerToken"],
         )
-        try:
-            response = self._client.call_api(called, url, headers, sent, _request_timeout=REQUEST_SECONDS)
-            data = response.read()  # type: ignore[no-untyped-call]
-        except (HTTPError, OSError) as error:
-            raise Unreachable(f"{method} {path}: {error}") from error
-        text = str(data.decode()) if data else ""
-        if response.status >= 400:
-            raise _error(response.status, text)
-        return text
+        return self._client.call_api(called, url, headers, sent, _request_timeout=seconds)
 
     def request(self, method: str, path: str, body: object = None, **more: Any) -> Object:
         """Send a request and return the answer's object."""
@@ -158,12 +168,17 @@ class Api:
             if error.status != 404:
                 raise
 
-    def history(self, kind: Kind, namespace: str, since: str) -> Iterator[tuple[str, Object]]:
-        """Yield what has happened to objects of a kind since a version of the cluster: the event and the object."""
-        query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "1"}
-        for line in self.text("GET", kind.path(namespace), query=query).splitlines():
+    def follow(self, kind: Kind, namespace: str, since: str, seconds: int) -> Iterator[tuple[str, Object]]:
+        """Yield what happens to objects of a kind from a version of the cluster on: the event and the object."""
+        query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": str(seconds)}
+        response = self._send("GET", kind.path(namespace), None, JSON, query, seconds + REQUEST_SECONDS)
+        for line in response.response:
             event = json.loads(line)
             yield event["type"], event["object"]
+
+    def history(self, kind: Kind, namespace: str, since: str) -> Iterator[tuple[str, Object]]:
+        """Yield what has happened to objects of a kind since a version of the cluster."""
+        return self.follow(kind, namespace, since, 1)
 
     def version(self) -> str:
         """Return the version of the whole cluster's state at this moment."""

@@ -40,7 +40,7 @@ def run_manifest(name: str, pools: Sequence[Mapping[str, Any]], **spec: Any) -> 
 
 def queue_pool(name: str = "a", replicas: int = 1, *, seconds: float = 0.05, **pool: Any) -> Object:
     """Return a pool of nodes with a real queue and no model; a batch takes `seconds`."""
-    return _scripted(name, replicas, QUEUE_NODE, {"seconds": seconds}, pool, startupProbe={"periodSeconds": 1})
+    return _scripted(name, replicas, QUEUE_NODE, {"seconds": seconds}, pool)
 
 
 def scripted_pool(name: str = "a", replicas: int = 1, *, told: Mapping[str, Any], **pool: Any) -> Object:
@@ -74,22 +74,20 @@ def pool_with(pool: Mapping[str, Any], template: Mapping[str, Any]) -> Object:
 def joined(first: Any, second: Any) -> Any:
     """Return two templates as one: mappings merge, lists merge by name or are joined, other values are the second's."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return {
-            key: joined(first[key], second[key]) if key in first and key in second else {**first, **second}[key]
-            for key in {**first, **second}
-        }
+        both = {key: joined(first[key], second[key]) for key in first if key in second}
+        return {**first, **second, **both}
     if isinstance(first, list) and isinstance(second, list):
         named = {item["name"]: item for item in first if "name" in item}
-        both = [joined(named.get(item.get("name"), {}), item) for item in second]
-        taken = {item.get("name") for item in second}
-        return [*(item for item in first if item.get("name") not in taken or "name" not in item), *both]
+        taken = {item["name"] for item in second if "name" in item}
+        others = [item for item in first if item.get("name") not in taken]
+        return others + [joined(named.get(item.get("name"), {}), item) for item in second]
     return second
 
 
 def training_pool(name: str = "a", replicas: int = 1, **pool: Any) -> Object:
     """Return a pool of real trainers on the processor."""
-    limits = {"env": [{"name": "OMP_NUM_THREADS", "value": "1"}], "startupProbe": {"periodSeconds": 1}}
-    template = {"spec": {"containers": [{"name": "trainer", **limits}]}}
+    one_thread = {"name": "OMP_NUM_THREADS", "value": "1"}
+    template = {"spec": {"containers": [{"name": "trainer", "env": [one_thread]}]}}
     return pool_with({"name": name, "replicas": replicas, "gpus": 0, **pool}, template)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from tests.cluster.harness.api import (
     CLAIMS,
     CONFIG_MAPS,
+    CRDS,
     JOBS,
     NAMESPACES,
     PODS,
@@ -31,6 +32,7 @@ from tests.cluster.harness.tool import Kubectl
 from tests.cluster.harness.waiting import until
 from tests.servers import CREDENTIALS
 
+CRD = "gradientruns.gradientmail.io"
 TEST_LABEL = "gradientmail.io/test"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
@@ -133,7 +135,7 @@ class Namespaces:
     def delete(self) -> None:
         """Delete those that were made, without waiting for the end of it."""
         for name in self.made:
-            self.api.delete(NAMESPACES, None, name)
+            delete_namespace(self.api, name)
             self.api.delete(VOLUMES, None, f"{name}-{LIBRARIES}")
 
 
@@ -150,12 +152,18 @@ def create_namespace(api: Api, name: str) -> None:
     until(lambda: api.find(SERVICE_ACCOUNTS, name, "default"), f"the service account of {name}", 30)
 
 
+def delete_namespace(api: Api, name: str) -> None:
+    """Delete the runs of a namespace, then the namespace; do not wait for the end of it."""
+    for run in api.list(RUNS, name) if api.find(CRDS, None, CRD) else []:
+        api.delete(RUNS, name, run["metadata"]["name"])
+    api.delete(NAMESPACES, None, name)
+
+
 def delete_everything(api: Api, seconds: float) -> None:
     """Delete what tests have left in a cluster that stays, and wait for the end of it."""
     with suppress(Unreachable):
-        left = api.list(NAMESPACES, labels=TEST_LABEL)
-        for namespace in left:
-            api.delete(NAMESPACES, None, namespace["metadata"]["name"])
+        for namespace in api.list(NAMESPACES, labels=TEST_LABEL):
+            delete_namespace(api, namespace["metadata"]["name"])
         for volume in api.list(VOLUMES, labels=TEST_LABEL):
             api.delete(VOLUMES, None, volume["metadata"]["name"])
     until(lambda: not api.list(NAMESPACES, labels=TEST_LABEL), "the tests' namespaces to go", seconds)
