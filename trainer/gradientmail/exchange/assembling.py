@@ -65,19 +65,40 @@ def totals(versions: tuple[Version, ...]) -> Totals:
     return Totals(work, tuple(version.version for version in versions), contributors)
 
 
-def written_samples(mailbox: Mailbox) -> int | None:
-    """Return how many samples the final model was made from, None if there is none. Downloads it."""
-    data = mailbox.get(FINAL)
-    return None if data is None else samples_in(data)
+def metadata_of(data: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file; none if it states none."""
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return {str(name): str(value) for name, value in header["__metadata__"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def samples_in(data: bytes) -> int:
-    """Return the samples that the metadata of a safetensors file states; 0 if it states none."""
+    """Return from how many samples the metadata of a model says that it was made; 0 if it does not say."""
+    told = metadata_of(data).get("samples", "")
+    return int(told) if told.isdecimal() else 0
+
+
+def newest_model(mailbox: Mailbox) -> tuple[bytes, bool]:
+    """Return a run's model as safetensors bytes, and whether it is the final one.
+
+    The newest versions are put together where there is no final model, or where the run has gone on
+    since. Blocks for the download. Raises what `assembled` raises.
+    """
+    final = mailbox.get(FINAL)
+    if final is not None and samples_in(final) >= _newest_samples(mailbox):
+        return final, True
+    return assembled(mailbox), False
+
+
+def _newest_samples(mailbox: Mailbox) -> int:
+    """Return the samples in a run's newest versions; 0 if they cannot be told."""
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return int(header["__metadata__"]["samples"])
-    except (ValueError, KeyError, TypeError):
+        versions = newest_versions(mailbox, read_founding(mailbox))
+    except (NoExchange, ExchangeUnreadable):
         return 0
+    return totals(versions).work.samples if versions else 0
 
 
 def write_final(mailbox: Mailbox, model: nn.Module, versions: tuple[Version, ...]) -> bool:
@@ -86,8 +107,8 @@ def write_final(mailbox: Mailbox, model: nn.Module, versions: tuple[Version, ...
     The model must hold these versions. Tied parameters are written once, under their first name.
     """
     made_from = totals(versions)
-    before = written_samples(mailbox)
-    if before is not None and before >= made_from.work.samples:
+    before = mailbox.get(FINAL)
+    if before is not None and samples_in(before) >= made_from.work.samples:
         return False
     if before is not None:
         mailbox.delete([FINAL])
