@@ -22,7 +22,6 @@ from gradientmail.mailbox.base import Store
 from gradientmail.manifest import load_manifest, run_from_object
 from gradientmail.progress import NodeProgress
 from gradientmail.run import GradientRun
-from gradientmail.runstate import node_names
 from gradientmail.training.data.text import Wish, make_corpus
 from gradientmail.training.interruption import Interruption
 from gradientmail.training.node import NodeOptions
@@ -59,11 +58,11 @@ def changed(example: str, **changes: dict[str, Any]) -> GradientRun:
 
 def trained(manifest: GradientRun, box: Store) -> list[NodeProgress]:
     """Run the manifest's nodes, one after the other, without its simulated slowness; return their last words."""
-    for name in node_names(manifest):
+    for name in manifest.spec.node_names:
         options = NodeOptions(name, f"{name}-x", "box", slowdown=1.0)
         node = Node(manifest, options, Interruption(30.0), explained, opening=lambda url, s3: box)
         assert node.run() is Exit.OK
-    return [NodeProgress.from_json(box.get(left_key(f"{name}-x")) or b"") for name in node_names(manifest)]
+    return [NodeProgress.from_json(box.get(left_key(f"{name}-x")) or b"") for name in manifest.spec.node_names]
 
 
 def count(box: Store, prefix: str) -> int:

@@ -9,7 +9,7 @@ import pytest
 from gradientmail.layout import beat_key, left_key, receipt_key
 from gradientmail.mailbox import Mailbox, open_mailbox
 from gradientmail.progress import NodeProgress, Receipt
-from gradientmail.runstate import Learner, NotARun, RunState, node_names, read_run
+from gradientmail.runstate import Learner, NotARun, RunState, read_run
 from tests.unit.report.simulated import EPOCH, manifest
 
 A, B = "a-0-aaaaaa", "b-0-bbbbbb"
@@ -189,4 +189,4 @@ def test_a_learner_that_finishes_while_it_is_read_has_lost_nothing(box: Mailbox,
 
 
 def test_node_names_follow_the_manifest() -> None:
-    assert node_names(manifest(["a", "b"], steps=1, unit_steps=1, lanes=1)) == ["a-0", "b-0"]
+    assert manifest(["a", "b"], steps=1, unit_steps=1, lanes=1).spec.node_names == ["a-0", "b-0"]

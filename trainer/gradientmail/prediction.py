@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 
 from gradientmail.run import Data, Spec, Trainer
 from gradientmail.simulation import SimulatedNode, Simulation, simulate
-from gradientmail.units import Unit, grid
+from gradientmail.units import Unit
 
 HEARTBEAT_SECONDS = 15.0
 """Seconds between a node's heartbeats; each writes one object and deletes the one before."""
@@ -112,11 +112,6 @@ class Prediction:
         }
 
 
-def units_of(data: Data) -> dict[str, Unit]:
-    """Return the run's units by identifier."""
-    return grid(steps=data.steps, unit_steps=data.unit_steps, lanes=data.lanes, taper=data.taper)
-
-
 def nodes_of(spec: Spec, speeds: Mapping[str, float]) -> list[SimulatedNode]:
     """Return the nodes of all pools, at each pool's speed."""
     return [
@@ -140,7 +135,7 @@ def predict(
     fastest = max(speeds[pool.name] for pool in spec.nodes if pool.replicas)
     relative = {name: speed / fastest for name, speed in speeds.items()}
     nodes = nodes_of(spec, relative)
-    units = units_of(spec.data)
+    units = spec.data.grid()
     result = _simulated(units, nodes, spec.trainer)
     scale = step_seconds or 1.0
     requests = requests_of(len(units), result, step_seconds)
@@ -195,7 +190,7 @@ def _advice(spec: Spec, nodes: list[SimulatedNode], result: Simulation) -> Itera
     if result.tail <= NOTABLE_TAIL or len(result.units) > MOST_TRIED_UNITS:
         return
     for words, data, trainer in _changes(spec):
-        tail = _simulated(units_of(data), nodes, trainer).tail
+        tail = _simulated(data.grid(), nodes, trainer).tail
         if tail <= result.tail * WORTH_A_CHANGE:
             yield f"{words} would end the run {tail:.1%} after the ideal instead of {result.tail:.1%}"
             return

@@ -24,6 +24,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from gradientmail.run_rules import Rule, Transition, Value, constant
+from gradientmail.units import Unit, grid
 
 GROUP = "gradientmail.io"
 VERSION = "v1alpha1"
@@ -150,6 +151,10 @@ class Data(Part):
     def even_units(self) -> int:
         """Units of the run without the taper, which adds a few."""
         return -(-self.steps // self.unit_steps) * self.lanes
+
+    def grid(self) -> dict[str, Unit]:
+        """Return the run's units by identifier, in claiming order: the same on every node."""
+        return grid(steps=self.steps, unit_steps=self.unit_steps, lanes=self.lanes, taper=self.taper)
 
 
 class MailboxSpec(Part):
@@ -333,6 +338,11 @@ class Spec(Part):
     def replicas(self) -> int:
         """Nodes of all pools."""
         return sum(pool.replicas for pool in self.nodes)
+
+    @property
+    def node_names(self) -> list[str]:
+        """Names of all nodes, `{pool}-{index}`, in the manifest's order."""
+        return [f"{pool.name}-{index}" for pool in self.nodes for index in range(pool.replicas)]
 
     @property
     def relative_speeds(self) -> dict[str, float]:

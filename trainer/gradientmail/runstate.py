@@ -11,7 +11,7 @@ have left is lost for certain; it cannot be a receipt that came in meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
@@ -21,7 +21,7 @@ from gradientmail.layout import ALIVE, CONSUMED, LEFT, RUN, UNITS, beat_key, rec
 from gradientmail.mailbox import Mailbox
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.run import GradientRun
-from gradientmail.units import Unit, grid
+from gradientmail.units import Unit
 
 Presence = Literal["live", "left", "silent", "unknown"]
 """Of a learner: heartbeats recent, farewell written, heartbeats old, or no word of its own at all."""
@@ -122,6 +122,20 @@ class RunState:
         """Whether every unit has been trained."""
         return self.total is not None and len(self.consumed) == self.total
 
+    @property
+    def unclaimed(self) -> int | None:
+        """Units that no node has reserved; None without a manifest."""
+        return None if self.total is None else self.total - len(self.claimed)
+
+    def by_node(self) -> dict[str, list[Learner]]:
+        """Return the learners of each node: first the manifest's nodes in its order, those without learners too."""
+        nodes: dict[str, list[Learner]] = {
+            name: [] for name in (self.manifest.spec.node_names if self.manifest else [])
+        }
+        for learner in self.learners.values():
+            nodes.setdefault(learner.node, []).append(learner)
+        return nodes
+
     def node_of(self, learner: str) -> str:
         """Return the node that a learner ran on; its own name where nothing tells."""
         known = self.learners.get(learner)
@@ -153,7 +167,7 @@ class _Reading:
 
     def state(self, most_receipts: int | None, clock: Callable[[], float]) -> RunState:
         manifest = self._manifest()
-        units = grid_of(manifest) if manifest else {}
+        units = manifest.spec.data.grid() if manifest else {}
         claims = self._pool.submit(self._keys, UNITS)
         learners = self._learners()
         claimed = self._known(claims.result(), UNITS, units)
@@ -263,15 +277,9 @@ class _Reading:
         return [(key, data) for key in keys if (data := self._box.get(key)) is not None]
 
 
-def grid_of(manifest: GradientRun) -> dict[str, Unit]:
-    """Return the units of a manifest's data grid by identifier."""
-    data = manifest.spec.data
-    return grid(steps=data.steps, unit_steps=data.unit_steps, lanes=data.lanes, taper=data.taper)
-
-
-def node_names(manifest: GradientRun) -> list[str]:
-    """Return the names of a manifest's nodes, in its order."""
-    return [f"{pool.name}-{index}" for pool in manifest.spec.nodes for index in range(pool.replicas)]
+def total_of(counts: Mapping[str, int], learners: Iterable[Learner]) -> int:
+    """Return the sum of counts by learner over these learners."""
+    return sum(counts.get(learner.name, 0) for learner in learners)
 
 
 def _checked(record: Record) -> Record:
@@ -299,7 +307,7 @@ def _with_silent_ones(
     manifest: GradientRun | None,
 ) -> dict[str, Learner]:
     """Add the learners that only claims or receipts tell of, and name nodes that no word has named."""
-    nodes = set(node_names(manifest)) if manifest else set()
+    nodes = set(manifest.spec.node_names) if manifest else set()
     everyone = {*learners, *owners.values(), *(receipt.learner for receipt in receipts.values())}
     known = {name: learners.get(name, Learner(name, name)) for name in sorted(everyone)}
     return {

@@ -17,7 +17,6 @@ from gradientmail.manifest import load_manifest
 from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.patterns.retrying import Stopped
 from gradientmail.patterns.shared_queue import shared_queue
-from gradientmail.runstate import grid_of
 from gradientmail.stores import s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import write_left, write_termination_message
@@ -36,7 +35,7 @@ def main() -> int:
     environment, seconds = os.environ, float(json.loads(sys.argv[1])["seconds"])
     manifest = load_manifest(Path("/etc/gradientmail/run.yaml"))
     node, learner = environment["GRADIENTMAIL_NODE"], environment["GRADIENTMAIL_LEARNER"]
-    place, units, account = place_of(manifest, node), grid_of(manifest), Account(learner, node)
+    place, units, account = place_of(manifest, node), manifest.spec.data.grid(), Account(learner, node)
     labels = Labels(environment["GRADIENTMAIL_NAMESPACE"], manifest.metadata.name, node)
     metrics = TrainerMetrics(labels, units=len(units), progress=account.progress)
     probes = {"/livez": lambda: True, "/readyz": lambda: True}

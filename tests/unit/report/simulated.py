@@ -7,7 +7,7 @@ from typing import Any
 
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.run import GradientRun
-from gradientmail.runstate import Learner, RunState, grid_of
+from gradientmail.runstate import Learner, RunState
 from gradientmail.simulation import SimulatedNode, simulate
 
 EPOCH = 1_700_000_000.0
@@ -43,7 +43,7 @@ def state(
     `dies` names a pool that falls silent at that second; `clocks` says how far clocks are ahead.
     """
     run = manifest(list(speeds), steps=steps, unit_steps=unit_steps, lanes=lanes, taper=taper)
-    units = grid_of(run)
+    units = run.spec.data.grid()
     trained = simulate(
         units, [SimulatedNode.steady(name, speed) for name, speed in speeds.items()], claim_ahead=claim_ahead
     )

@@ -4,7 +4,7 @@ import pytest
 
 from gradientmail.progress import NodeProgress
 from gradientmail.report.status import run_status
-from gradientmail.runstate import Foreign, Learner, RunState, grid_of
+from gradientmail.runstate import Foreign, Learner, RunState
 
 from .simulated import EPOCH, manifest, state
 
@@ -65,7 +65,7 @@ def test_time_left_is_batches_left_over_the_rate_of_the_live_nodes() -> None:
     going = RunState(
         read_at=EPOCH + 3,
         manifest=run,
-        units=grid_of(run),
+        units=run.spec.data.grid(),
         claimed=frozenset({"000000-0.json", "000001-0.json"}),
         consumed=frozenset({"000000-0.json"}),
         owners={"000001-0.json": "a-0-abc123"},
@@ -79,7 +79,7 @@ def test_time_left_is_batches_left_over_the_rate_of_the_live_nodes() -> None:
 
 def test_before_the_first_node_a_run_is_waiting_and_names_the_planned_nodes() -> None:
     run = manifest(["a", "b"], steps=4, unit_steps=1, lanes=1)
-    status = run_status(RunState(read_at=EPOCH, manifest=run, units=grid_of(run)))
+    status = run_status(RunState(read_at=EPOCH, manifest=run, units=run.spec.data.grid()))
     assert status.standing == "waiting"
     assert [(node.node, node.presence) for node in status.nodes] == [("a-0", "not started"), ("b-0", "not started")]
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from gradientmail.__main__ import LEASH
 from gradientmail.run import GradientRun
-from gradientmail.runstate import node_names
 
 GRACE_SECONDS = 25.0
 """Time that a node has to leave in good order."""
@@ -50,7 +49,7 @@ def node_plans(
     environment: Mapping[str, str],
 ) -> list[NodePlan]:
     """Return the plan of each node of the manifest; `tokens` make the learner IDs unique, one per node."""
-    names = node_names(manifest)
+    names = manifest.spec.node_names
     base = inherited(environment, threads=max(1, cores // len(names)))
     slowdowns = simulated_slowdowns(manifest, cores=None if gpus else cores)
     plans = []

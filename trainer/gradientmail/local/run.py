@@ -28,7 +28,7 @@ from gradientmail.report.picture import PictureNotPossible
 from gradientmail.report.words import count
 from gradientmail.report.writing import REPORT, write
 from gradientmail.run import GradientRun
-from gradientmail.runstate import GONE, NotARun, RunState, grid_of, node_names, read_run
+from gradientmail.runstate import GONE, NotARun, RunState, read_run
 
 LOOK_SECONDS = 0.2
 """Signals and ends of nodes are noticed within this time."""
@@ -79,7 +79,7 @@ def run_here(manifest: GradientRun, source: Path, options: LocalOptions, screen:
 
     Raises UserError for what the user has to put right: among them the sentence of a node's configuration error.
     """
-    names = node_names(manifest)
+    names = manifest.spec.node_names
     if not names:
         raise UserError("spec.nodes has no replicas at all: give at least one pool a replica")
     place = prepare(manifest, source, out=options.out, asked=options.mailbox, join=options.join, moment=time.time())
@@ -104,7 +104,7 @@ def run_here(manifest: GradientRun, source: Path, options: LocalOptions, screen:
 
 
 def _first_view(manifest: GradientRun, plans: Sequence[NodePlan]) -> RunView:
-    units = grid_of(manifest)
+    units = manifest.spec.data.grid()
     nodes = {plan.node: NodeView(plan.node, plan.learner) for plan in plans}
     return RunView(len(units), sum(unit.count for unit in units.values()), nodes)
 
@@ -186,7 +186,7 @@ def _summary(manifest: GradientRun, place: Place, watch: Watch, stops: Stops, op
 
 
 def _final_state(place: Place, manifest: GradientRun) -> tuple[RunState, list[str]]:
-    nothing = RunState(time.time(), manifest, grid_of(manifest), receipts={})
+    nothing = RunState(time.time(), manifest, manifest.spec.data.grid(), receipts={})
     try:
         return read_run(place.box), []
     except NotARun:

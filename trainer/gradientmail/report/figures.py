@@ -15,7 +15,7 @@ from typing import Any
 
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.report.clocks import clock_offsets
-from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, RunState, node_names
+from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, RunState, total_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def figures(state: RunState, *, silent_after: float = SILENT_AFTER_SECONDS) -> R
         claimed_units=len(state.claimed),
         consumed_units=len(state.consumed),
         lost_units=len(lost),
-        unclaimed_units=None if state.total is None else state.total - len(state.claimed),
+        unclaimed_units=state.unclaimed,
         batches=batches,
         started_at=start,
         makespan_seconds=max((box.finish for box in boxes), default=0.0),
@@ -154,19 +154,12 @@ def _boxes(state: RunState, receipts: Mapping[str, Receipt], offsets: Mapping[st
 def _nodes(
     state: RunState, boxes: Sequence[Box], offsets: Mapping[str, float], lost: Mapping[str, str]
 ) -> list[NodeFigures]:
-    planned = node_names(state.manifest) if state.manifest else []
-    learners: dict[str, list[Learner]] = {name: [] for name in planned}
-    for learner in state.learners.values():
-        learners.setdefault(learner.node, []).append(learner)
+    learners = state.by_node()
     by_node: dict[str, list[Box]] = {name: [] for name in learners}
     for box in boxes:
         by_node[box.node].append(box)
     batches, dropped = sum(box.batches for box in boxes), Counter(lost.values())
-    return [_node(name, own, by_node[name], batches, offsets, _total(dropped, own)) for name, own in learners.items()]
-
-
-def _total(counts: Mapping[str, int], learners: Sequence[Learner]) -> int:
-    return sum(counts.get(learner.name, 0) for learner in learners)
+    return [_node(name, own, by_node[name], batches, offsets, total_of(dropped, own)) for name, own in learners.items()]
 
 
 def _node(

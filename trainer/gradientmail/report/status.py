@@ -8,12 +8,12 @@ counts are taken from their latest heartbeats, and `node_counts_from` says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gradientmail.progress import NodeProgress
-from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, Presence, RunState, node_names
+from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, Presence, RunState, total_of
 
 Standing = Literal["waiting", "running", "complete", "ended", "unknown"]
 """No node yet; a node is live; all units consumed; no node left, units missing; no node that writes heartbeats."""
@@ -88,7 +88,7 @@ def run_status(state: RunState, *, silent_after: float = SILENT_AFTER_SECONDS) -
         standing=_standing(state, silent_after),
         read_at=state.read_at,
         total=state.total,
-        unclaimed=None if state.total is None else state.total - len(state.claimed),
+        unclaimed=state.unclaimed,
         claimed=len(state.claimed),
         in_progress=len(state.owners) - len(lost),
         consumed=len(state.consumed),
@@ -129,12 +129,9 @@ def _batches_per_second(word: NodeProgress) -> float:
 
 
 def _nodes(state: RunState, lost: Mapping[str, str], silent_after: float) -> list[NodeStatus]:
-    by_node: dict[str, list[Learner]] = {name: [] for name in (node_names(state.manifest) if state.manifest else [])}
-    for learner in state.learners.values():
-        by_node.setdefault(learner.node, []).append(learner)
     consumed = _consumed(state)
     held, dropped = Counter(state.owners.values()), Counter(lost.values())
-    return [_node(name, own, state, consumed, held, dropped, silent_after) for name, own in by_node.items()]
+    return [_node(name, own, state, consumed, held, dropped, silent_after) for name, own in state.by_node().items()]
 
 
 def _consumed(state: RunState) -> Mapping[str, int]:
@@ -154,7 +151,7 @@ def _node(
 ) -> NodeStatus:
     newest = max(learners, key=lambda learner: learner.progress.time if learner.progress else 0.0, default=None)
     word = newest.progress if newest else None
-    done, open_units, lost = (_total(counts, learners) for counts in (consumed, held, dropped))
+    done, open_units, lost = (total_of(counts, learners) for counts in (consumed, held, dropped))
     return NodeStatus(
         node=name,
         learner=newest.name if newest else None,
@@ -172,10 +169,6 @@ def _node(
         restarts=max(0, len(learners) - 1),
         message=word.message if word else "",
     )
-
-
-def _total(counts: Mapping[str, int], learners: Iterable[Learner]) -> int:
-    return sum(counts.get(learner.name, 0) for learner in learners)
 
 
 def _ahead(word: NodeProgress | None, now: float) -> float:

@@ -18,7 +18,6 @@ from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.patterns.retrying import Patience, Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse, SharedQueue, shared_queue
 from gradientmail.run import GradientRun
-from gradientmail.runstate import grid_of
 from gradientmail.stores import s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import write_left, write_termination_message
@@ -96,7 +95,7 @@ class Node:
         return self._stopped() if self.account.phase == "stopped" else self._finished()
 
     def _take_part(self, stack: ExitStack) -> None:
-        units = grid_of(self.manifest)
+        units = self.manifest.spec.data.grid()
         metrics = self._metrics(len(units))
         self._serve(stack, metrics)
         mailbox = self._open(metrics)
