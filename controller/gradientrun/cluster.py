@@ -132,6 +132,8 @@ class Cluster:
     def __init__(
         self, configuration: client.Configuration, count: Callable[[str, str, str], None] = lambda *_: None
     ) -> None:
+        # As kopf does it: no proxy and no ~/.netrc, which would be looked for at every request, in a thread.
+        configuration.client_session_kwargs = {"trust_env": False}
         self._client = client.ApiClient(configuration)
         self._client.user_agent = CONTROLLER
         self._count = count

@@ -133,6 +133,14 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the API server refuses to do for a pool or the run, in its own words."""
+
+    who: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """A learner's own counts, from its /metrics."""
 
@@ -153,8 +161,8 @@ class Observed:
     """Fresh counts by pod name, of the pods that answered."""
     warnings: Mapping[str, Warned] = field(default_factory=dict)
     """Latest warning event by the UID of the object, for those that were asked about."""
-    refusals: tuple[str, ...] = ()
-    """What the API server has refused last time, in its own words."""
+    refusals: tuple[Refusal, ...] = ()
+    """What the API server has refused last time."""
 
 
 def read_observed(run: Run, jobs: list[Manifest], pods: list[Manifest]) -> Observed:

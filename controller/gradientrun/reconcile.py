@@ -28,7 +28,8 @@ from gradientrun.cluster import (
 )
 from gradientrun.events import Events
 from gradientrun.metrics import Metrics
-from gradientrun.observed import Counts, Observed, Warned, read_observed
+from gradientrun.names import POOL_LABEL
+from gradientrun.observed import Counts, Observed, Refusal, Warned, label, read_observed
 from gradientrun.plan import (
     PROGRESS_SECONDS,
     Action,
@@ -66,7 +67,7 @@ class _Memory:
     warnings: dict[str, Warned] = field(default_factory=dict)
     warned: datetime | None = None
     puzzles: frozenset[str] = frozenset()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
 
 
 class Reconciler:
@@ -166,14 +167,14 @@ class Reconciler:
             except ClusterError as error:
                 logger.warning("%s/%s: an event was not taken: %s", run.namespace, run.name, error)
 
-    async def _carry_out(self, run: Run, decided: Plan) -> tuple[str, ...]:
-        refusals: list[str] = []
+    async def _carry_out(self, run: Run, decided: Plan) -> tuple[Refusal, ...]:
+        refusals: list[Refusal] = []
         for action in decided.actions:
             try:
                 await self._act(run, action)
             except Refused as error:
-                refusals.append(str(error))
-        return tuple(dict.fromkeys(refusals))
+                refusals.append(Refusal(_whom(action), str(error)))
+        return tuple(refusals)
 
     async def _act(self, run: Run, action: Action) -> None:
         match action:
@@ -202,7 +203,12 @@ class Reconciler:
                 job["metadata"].setdefault("deletionTimestamp", write_time(self._clock()))
 
 
-def _again(decided: Plan, refusals: tuple[str, ...], *, news: bool) -> float | None:
+def _whom(action: Action) -> str:
+    pool = label(action.manifest, POOL_LABEL) if isinstance(action, Create) else ""
+    return f"pool {pool}" if pool else "the run"
+
+
+def _again(decided: Plan, refusals: tuple[Refusal, ...], *, news: bool) -> float | None:
     if news:
         return CONFLICT_SECONDS
     waits = [wait for wait in (decided.requeue_seconds, REFUSED_SECONDS if refusals else None) if wait is not None]

@@ -43,7 +43,7 @@ def is_hopeless(pod: PodView) -> bool:
 
 def stalls(observed: Observed, now: datetime) -> list[Stall]:
     """Return what is stuck, the most general first."""
-    found = [Stall("Refused", "the run", words) for words in observed.refusals]
+    found = [Stall("Refused", refusal.who, refusal.words) for refusal in observed.refusals]
     found += filter(None, (_job_stall(job, observed) for job in observed.jobs))
     found += filter(None, (pod_stall(pod, observed, now) for pod in observed.pods))
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradientmail.run_status import RunStatus
-from gradientrun.observed import Counts, Observed, Warned
+from gradientrun.observed import Counts, Observed, Refusal, Warned
 from gradientrun.runs import Manifest, Run
 from gradientrun.status import derive_status
 from gradientrun.verdict import condition
@@ -439,8 +439,8 @@ def test_a_pod_that_does_not_start_is_told_by_its_events() -> None:
 
 
 def test_what_the_api_server_refuses_is_told_in_its_words() -> None:
-    status = status_of(begun(), refusals=("jobs.batch is forbidden: exceeded quota",))
-    assert stalled(status) == ("Refused", "the run: jobs.batch is forbidden: exceeded quota")
+    status = status_of(begun(), refusals=(Refusal("pool fast", "jobs.batch is forbidden: exceeded quota"),))
+    assert stalled(status) == ("Refused", "pool fast: jobs.batch is forbidden: exceeded quota")
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(119, False), (120, True)])
