@@ -97,7 +97,7 @@ def plan(run: Run, observed: Observed, now: datetime) -> Plan:
 
 
 def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
-    stop = tuple(_stop(run, job) for job in observed.jobs if _must_stop(run, job))
+    stop = tuple(_stop(run, job) for job in observed.jobs if _must_stop(run, job) and _unfinished(job, observed))
     ended, ttl = finished_at(run.status), run.spec.ttl_seconds_after_finished if run.spec else None
     if ended is None or ttl is None:
         return Plan(stop)
@@ -108,6 +108,12 @@ def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
 def _must_stop(run: Run, job: JobView) -> bool:
     # A Job that waits in a queue would be started by Kueue one day.
     return not job.finished and not job.deleting and (bool(run.queue) or not job.suspended)
+
+
+def _unfinished(job: JobView, observed: Observed) -> bool:
+    """Whether a node of the Job may yet run. The Job itself learns a little later that all its pods have succeeded."""
+    done = {pod.index for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt) and pod.succeeded}
+    return bool(set(range(job.replicas)) - job.succeeded - job.failed - done)
 
 
 def _stop(run: Run, job: JobView) -> Action:
