@@ -64,8 +64,10 @@ class Loader:
         self.threads: set[str] = set()
         self.permits = threading.Semaphore(0)
         self.held = held
+        self.started = threading.Event()
 
     def __call__(self, unit: str) -> Iterator[str]:
+        self.started.set()
         for number in range(self.count):
             if self.held:
                 assert self.permits.acquire(timeout=BOUND_SECONDS)

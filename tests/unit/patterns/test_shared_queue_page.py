@@ -183,21 +183,17 @@ def test_a_new_run_needs_a_new_prefix() -> None:
 
 def test_leaving_waits_for_the_loader_under_way_and_loads_nothing_more() -> None:
     load = Loader(5, held=True)
-    entered, left = threading.Event(), threading.Event()
-
-    def leave() -> None:
-        with shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load):
-            entered.set()
-        left.set()
-
-    leaver = threading.Thread(target=leave)
+    queue = shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load)
+    leaver = threading.Thread(target=lambda: queue.__exit__(None, None, None))
+    queue.__enter__()
+    assert load.started.wait(20)
     leaver.start()
-    assert entered.wait(20)
-    assert not left.wait(0.2)  # the loader is held: leaving has to wait for it
+    eventually(lambda: queue._buffer.stopped)
+    assert queue.alive
     load.allow(5)
     leaver.join(20)
-    assert left.is_set()
-    assert load.loaded in ([], ["a.0"])
+    assert not queue.alive
+    assert load.loaded == ["a.0"]
 
 
 def test_leaving_waits_for_the_mailbox_operation_under_way() -> None:
