@@ -13,13 +13,11 @@ from gradientmail.commands.plan import numbers, pool_speeds
 from gradientmail.exits import UserError
 from gradientmail.manifest import parse_manifest
 from gradientmail.prediction import (
-    HEARTBEAT_SECONDS,
     S3_PRICES,
     Requests,
     predict,
 )
 from gradientmail.run import Spec
-from gradientmail.training.heartbeat import BEAT_SECONDS
 
 RUN = """\
 apiVersion: gradientmail.io/v1alpha1
@@ -75,10 +73,6 @@ def test_with_seconds_heartbeats_are_counted_too() -> None:
     # Done after 11, 10, 10 and 12 minutes.
     assert prediction.requests.delete == 4 + 44 + 40 + 40 + 48
     assert prediction.requests.put == 68 + 172
-
-
-def test_heartbeats_are_as_frequent_as_the_trainers() -> None:
-    assert HEARTBEAT_SECONDS == BEAT_SECONDS
 
 
 def test_prices_can_be_ones_own() -> None:

@@ -1,4 +1,7 @@
-"""Keys of a run's objects under its prefix. `units/` is shared with other implementations of the page."""
+"""Keys of a run's objects under its prefix. `units/` is shared with other implementations of the page. Pure."""
+
+from gradientmail.mailbox.errors import InvalidKey
+from gradientmail.mailbox.keys import problem
 
 UNITS = "units/"
 """`units/{identifier}`: a claim; its bytes are the owner's learner ID."""
@@ -12,6 +15,27 @@ MODEL = "model/"
 """`model/{learner}.safetensors`: parameters of a learner that trained on its own."""
 RUN = "run.json"
 """The manifest that the run was started with."""
+
+
+def check_identifier(identifier: str) -> None:
+    """Raise InvalidKey if a unit's identifier cannot be part of a key."""
+    _check("unit identifier", identifier, claim_key(identifier))
+
+
+def check_learner_id(learner_id: str) -> None:
+    """Raise InvalidKey if a learner ID cannot be part of a key."""
+    _check("learner ID", learner_id, beat_key(learner_id, 0))
+
+
+def _check(what: str, name: str, key: str) -> None:
+    reason = "it is empty" if not name else "it has a '/'" if "/" in name else problem(key)
+    if reason:
+        raise InvalidKey(f"{what} {name!r} cannot be used: {reason}")
+
+
+def claim_key(identifier: str) -> str:
+    """Return the key of the claim on a unit."""
+    return f"{UNITS}{identifier}"
 
 
 def receipt_key(identifier: str) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
+from gradientmail.progress import HEARTBEAT_SECONDS
 from gradientmail.run import Data, Spec, Trainer
 from gradientmail.simulation import SimulatedNode, Simulation, simulate
 from gradientmail.units import Unit
 
-HEARTBEAT_SECONDS = 15.0
-"""Seconds between a node's heartbeats; each writes one object and deletes the one before."""
 NOTABLE_TAIL = 0.02
 """A tail above this fraction of the ideal is worth advice."""
 WORTH_A_CHANGE = 0.5

@@ -10,6 +10,9 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+HEARTBEAT_SECONDS = 15.0
+"""Seconds between a node's heartbeats; each writes one object and deletes the one before."""
+
 Phase = Literal["starting", "training", "finished", "stopped", "failed"]
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradientmail.mailbox import InvalidKey, check_key, claimable
+from gradientmail.mailbox import InvalidKey, check_key
 from gradientmail.mailbox.file import FileStore
 from gradientmail.mailbox.keys import problem
 
@@ -36,14 +36,6 @@ def test_a_key_that_some_store_could_not_hold_is_refused_with_the_reason(key: st
 @pytest.mark.parametrize("key", ["a", "units/000000-0.json", "a b/ü+%&?#", "x" * 200, ".hidden", "~a", "a.b.c"])
 def test_other_keys_are_taken(key: str) -> None:
     assert check_key(key) == key
-
-
-def test_a_unit_identifier_is_one_segment() -> None:
-    assert claimable("000000-0.json") == "units/000000-0.json"
-    with pytest.raises(InvalidKey, match="unit identifier 'a/b' cannot be used: it has a '/'"):
-        claimable("a/b")
-    with pytest.raises(InvalidKey, match="unit identifier '' cannot be used"):
-        claimable("")
 
 
 @given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=4).map("/".join), st.text(max_size=30))

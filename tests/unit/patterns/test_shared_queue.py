@@ -27,7 +27,7 @@ def keys(box: MemoryStore, prefix: str) -> list[str]:
 @pytest.mark.parametrize(
     ("identifier", "what"),
     [
-        ("", "ends with '/'"),
+        ("", "it is empty"),
         ("a/b", "has a '/'"),
         ("..", "'..' cannot be used"),
         ("a\nb", "control character"),

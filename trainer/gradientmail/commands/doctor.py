@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from gradientmail.exits import Exit, UserError
-from gradientmail.mailbox import S3Options, Store, open_mailbox
+from gradientmail.exits import Exit
+from gradientmail.mailbox import S3Options, Store
 from gradientmail.mailbox.probe import Check, Report, examine
+from gradientmail.stores import open_url
 
 STYLES = {"passed": "green", "failed": "bold red", "denied": "bold red", "warning": "yellow", "skipped": "dim"}
 
@@ -63,7 +64,7 @@ def doctor(
         endpoint_url=endpoint_url, region=region, checksums=checksums.value, addressing_style=addressing.value
     )
     try:
-        report = _examined(_opened(url, options), keys, racers, quiet=as_json)
+        report = _examined(open_url(url, options), keys, racers, quiet=as_json)
     except KeyboardInterrupt:
         print("gradientmail: interrupted; what the doctor wrote has been removed", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED) from None
@@ -80,13 +81,6 @@ def exit_code(report: Report) -> Exit:
     if "failed" in results:
         return Exit.UNSUITABLE
     return Exit.CONFIGURATION if "denied" in results else Exit.OK
-
-
-def _opened(url: str, options: S3Options) -> Store:
-    try:
-        return open_mailbox(url, s3=options)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def _examined(store: Store, keys: int, racers: int, *, quiet: bool) -> Report:

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from gradientmail.exits import UserError
 from gradientmail.manifest import load_manifest
-from gradientmail.prediction import HEARTBEAT_SECONDS, S3_PRICES, S3_PRICES_AS_OF, VERBS, Prediction, predict
+from gradientmail.prediction import S3_PRICES, S3_PRICES_AS_OF, VERBS, Prediction, predict
+from gradientmail.progress import HEARTBEAT_SECONDS
 from gradientmail.report.words import duration
 from gradientmail.run import Spec
 

@@ -24,7 +24,7 @@ from gradientmail.mailbox.errors import (
     MailboxUnavailable,
     MailboxUnsuitable,
 )
-from gradientmail.mailbox.keys import check_key, claimable
+from gradientmail.mailbox.keys import check_key
 from gradientmail.mailbox.opening import S3Options, open_mailbox
 
 __all__ = [
@@ -43,6 +43,5 @@ __all__ = [
     "S3Options",
     "Store",
     "check_key",
-    "claimable",
     "open_mailbox",
 ]

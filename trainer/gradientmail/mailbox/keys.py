@@ -54,12 +54,3 @@ def check_bound(text: str) -> str:
     except UnicodeEncodeError:
         raise InvalidKey(f"{text!r} cannot bound a listing: it is not valid Unicode") from None
     return text
-
-
-def claimable(identifier: str) -> str:
-    """Return the key of the claim on a unit. Raises InvalidKey, naming the identifier."""
-    if "/" in identifier:
-        raise InvalidKey(f"unit identifier {identifier!r} cannot be used: it has a '/'")
-    if what := problem(f"units/{identifier}"):
-        raise InvalidKey(f"unit identifier {identifier!r} cannot be used: {what}")
-    return f"units/{identifier}"

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from gradientmail.layout import UNITS, beat_key
-from gradientmail.mailbox import InvalidKey, Mailbox, claimable
-from gradientmail.mailbox.keys import problem
+from gradientmail.exits import UserError
+from gradientmail.layout import UNITS, beat_key, check_identifier, check_learner_id, claim_key
+from gradientmail.mailbox import Mailbox
 from gradientmail.patterns.buffer import Buffer, Delivery
 from gradientmail.patterns.claiming import PAGE, Answer, Claim, Create, ListClaims, ReadBack, Step, claim_steps
 from gradientmail.patterns.ledger import Ledger
@@ -40,8 +40,16 @@ BatchT = TypeVar("BatchT")
 logger = logging.getLogger(__name__)
 
 
-class LearnerInUse(ValueError):
+class LearnerInUse(UserError):
     """Another process has used this learner ID under this prefix."""
+
+    @classmethod
+    def named(cls, learner_id: str) -> Self:
+        """Return the error with its sentence."""
+        return cls(
+            f"learner ID {learner_id!r} has been used under this prefix by another process: "
+            "give each process a learner ID of its own, and each run a prefix of its own"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +258,7 @@ class SharedQueue(Generic[BatchT]):
         key = beat_key(self._learner_id, 0)
         self._patience.call(lambda: self._mailbox.put_if_absent(key, mine))
         if self._patience.call(lambda: self._mailbox.get(key)) != mine:
-            raise LearnerInUse(
-                f"learner ID {self._learner_id!r} has been used under this prefix by another process: "
-                "give each process a learner ID of its own, and each run a prefix of its own"
-            )
+            raise LearnerInUse.named(self._learner_id)
 
     def _claim(self) -> str | None:
         start = time.perf_counter()
@@ -282,13 +287,13 @@ class SharedQueue(Generic[BatchT]):
         self._counts.requests += 1
         match step:
             case ListClaims(after):
-                keys = self._mailbox.list(UNITS, after=f"{UNITS}{after}" if after else "")
+                keys = self._mailbox.list(UNITS, after=claim_key(after) if after else "")
                 return [key.removeprefix(UNITS) for key in itertools.islice(keys, PAGE)]
             case Create(identifier):
-                self._mailbox.put_if_absent(f"{UNITS}{identifier}", self._learner_id.encode())
+                self._mailbox.put_if_absent(claim_key(identifier), self._learner_id.encode())
                 return None
             case ReadBack(identifier):
-                owner = self._mailbox.get(f"{UNITS}{identifier}")
+                owner = self._mailbox.get(claim_key(identifier))
                 return None if owner is None else owner.decode(errors="replace")
 
     def _deliver(self, identifier: str) -> None:
@@ -370,8 +375,8 @@ def shared_queue(
     a number out of range.
     """
     for identifier in units:
-        claimable(identifier)
-    _check_learner_id(learner_id)
+        check_identifier(identifier)
+    check_learner_id(learner_id)
     _check_at_least("prefetch", prefetch, 1)
     _check_at_least("claim_ahead", claim_ahead or 0, 0)
     _check_at_least("outage_seconds", outage_seconds, 0)
@@ -389,12 +394,6 @@ def shared_queue(
         observer=observer,
         clock=clock,
     )
-
-
-def _check_learner_id(learner_id: str) -> None:
-    what = "it has a '/'" if "/" in learner_id else problem(beat_key(learner_id, 0)) if learner_id else "it is empty"
-    if what:
-        raise InvalidKey(f"learner ID {learner_id!r} cannot be used: {what}")
 
 
 def _check_at_least(name: str, value: float, least: int) -> None:

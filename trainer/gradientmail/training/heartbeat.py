@@ -9,8 +9,6 @@ from gradientmail.layout import beat_key
 from gradientmail.mailbox import Mailbox
 from gradientmail.progress import NodeProgress
 
-BEAT_SECONDS = 15.0
-
 
 class Heartbeat:
     """Writes `alive/{learner}/{beat}` with the node's progress, and deletes the beat before. Thread-safe.

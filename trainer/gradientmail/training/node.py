@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradientmail.exits import UserError
-from gradientmail.layout import beat_key
-from gradientmail.mailbox.keys import problem
+from gradientmail.layout import check_learner_id
+from gradientmail.mailbox import InvalidKey
 from gradientmail.run import GradientRun
 from gradientmail.training.logs import LogFormat
 from gradientmail.training.slowness import Slowness
@@ -78,7 +78,8 @@ def slowness(manifest: GradientRun, place: Place, asked: float | None) -> Slowne
 
 def check_learner(learner_id: str) -> str:
     """Return the learner ID. Raises UserError if a store could not hold it."""
-    what = "it has a '/'" if "/" in learner_id else problem(beat_key(learner_id, 0))
-    if what:
-        raise UserError(f"learner ID {learner_id!r} cannot be used: {what}")
+    try:
+        check_learner_id(learner_id)
+    except InvalidKey as error:
+        raise UserError(str(error)) from None
     return learner_id

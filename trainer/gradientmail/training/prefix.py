@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gradientmail.exits import PrefixInUse, UserError
+from gradientmail.exits import PrefixInUse
 from gradientmail.layout import RUN, UNITS, beat_key
 from gradientmail.mailbox import Mailbox
 from gradientmail.manifest import ManifestError, dump_manifest, parse_manifest
+from gradientmail.patterns.shared_queue import LearnerInUse
 from gradientmail.run import GradientRun
 
 
@@ -32,16 +33,13 @@ def enter_prefix(mailbox: Mailbox, manifest: GradientRun, *, where: str, join: b
 
 
 def refuse_used_learner(mailbox: Mailbox, learner_id: str) -> None:
-    """Raise UserError if a process has already used this learner ID under the prefix.
+    """Raise LearnerInUse if a process has already used this learner ID under the prefix.
 
     The queue makes sure of it when it registers the learner; this tells before the task is built and before a
     heartbeat could be mistaken for the other process's.
     """
     if mailbox.get(beat_key(learner_id, 0)) is not None:
-        raise UserError(
-            f"learner ID {learner_id!r} has been used under this prefix by another process: "
-            "give each process a learner ID of its own, and each run a prefix of its own"
-        )
+        raise LearnerInUse.named(learner_id)
 
 
 def difference(there: bytes, mine: GradientRun, *, join: bool) -> str | None:

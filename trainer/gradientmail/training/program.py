@@ -13,15 +13,16 @@ import torch
 
 from gradientmail.exchange import Solo, TrainingSession
 from gradientmail.exits import Exit, UserError
-from gradientmail.mailbox import InvalidKey, MailboxError, S3Options, Store, open_mailbox
+from gradientmail.mailbox import InvalidKey, MailboxError, S3Options, Store
 from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.patterns.retrying import Patience, Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse, SharedQueue, shared_queue
+from gradientmail.progress import HEARTBEAT_SECONDS
 from gradientmail.run import GradientRun
-from gradientmail.stores import s3_options
+from gradientmail.stores import open_url, s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import write_left, write_termination_message
-from gradientmail.training.heartbeat import BEAT_SECONDS, Heartbeat
+from gradientmail.training.heartbeat import Heartbeat
 from gradientmail.training.interruption import Interruption
 from gradientmail.training.loading import build_task
 from gradientmail.training.logs import emit
@@ -59,8 +60,8 @@ class Node:
     explain: Explain
     """Says what a known error means, in one sentence, and which exit code it has."""
     session: TrainingSession = field(default_factory=Solo)
-    beat_seconds: float = BEAT_SECONDS
-    opening: Callable[[str, S3Options], Store] = field(default=lambda url, s3: open_mailbox(url, s3=s3))
+    beat_seconds: float = HEARTBEAT_SECONDS
+    opening: Callable[[str, S3Options], Store] = field(default=open_url)
 
     def __post_init__(self) -> None:
         self.place = place_of(self.manifest, self.options.node)
@@ -124,10 +125,7 @@ class Node:
             emit("serving", f"metrics at port {port}", port=port)
 
     def _open(self, metrics: TrainerMetrics) -> Store:
-        try:
-            mailbox = self.opening(self.options.mailbox, s3_options(self.manifest.spec.mailbox))
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        mailbox = self.opening(self.options.mailbox, s3_options(self.manifest.spec.mailbox))
         mailbox.observe = metrics.request
         enter_prefix(mailbox, self.manifest, where=self.options.mailbox, join=self.options.join)
         refuse_used_learner(mailbox, self.options.learner_id)
@@ -284,7 +282,7 @@ def told(error: Exception, manifest: GradientRun) -> Exception:
                 f"the GPU's memory does not hold a micro-batch of {size} sequences: lower spec.trainer.microBatch, "
                 f"or use a smaller model ({str(error).splitlines()[0]})"
             )
-        case LearnerInUse() | InvalidKey():
+        case InvalidKey():
             return UserError(str(error))
         case _:
             return error
