@@ -139,7 +139,7 @@ def test_a_node_that_floods_its_output_ends_with_the_block(tmp_path: Path) -> No
 
 LEASHED = """
 import signal, sys, time
-from gradientmail.__main__ import hold_leash
+from gradientmail.leash import hold_leash
 signal.signal(signal.SIGTERM, {handler})
 hold_leash()
 print('up', flush=True)

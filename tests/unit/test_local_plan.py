@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from gradientmail.local.plan import NodePlan, inherited, node_plans, simulated_slowdowns, visible_gpus
+from gradientmail.local.machine import visible_gpus
+from gradientmail.local.plan import NodePlan, inherited, node_plans, simulated_slowdowns
 from gradientmail.run import GradientRun
 from tests.unit.report.simulated import manifest
 

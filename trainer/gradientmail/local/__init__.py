@@ -1,6 +1,7 @@
 """A whole run on this machine: a process per node, watched from one terminal.
 
 folder      where the run's files and its mailbox lie
+machine     the cores and GPUs that there are
 plan        the command and the environment of each node; pure
 children    the processes: started, read, stopped, never left behind
 watching    what the nodes' log lines say of them; pure

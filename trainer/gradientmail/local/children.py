@@ -1,7 +1,7 @@
 """The nodes' processes: started, read, stopped, and never left behind.
 
 Each child has a session of its own, so that Ctrl-C at the terminal reaches this process alone, which
-then asks the children to leave, once. Each holds a leash (see gradientmail.__main__): should this process
+then asks the children to leave, once. Each holds a leash (see gradientmail.leash): should this process
 be killed, the children leave by themselves. A child's output, standard error included, is read by one
 thread, which writes it to the node's log and hands each line on through a bounded queue.
 """

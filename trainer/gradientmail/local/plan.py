@@ -1,16 +1,14 @@
-"""The command and the environment of each node. Pure but for `visible_gpus`."""
+"""The command and the environment of each node. Pure."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradientmail.__main__ import LEASH
+from gradientmail.leash import LEASH
+from gradientmail.local.machine import GPUS
 from gradientmail.run import GradientRun
 
 GRACE_SECONDS = 25.0
@@ -20,7 +18,6 @@ USABLE_SHARE = 0.85
 """Of the cores' time, what nodes can count on beside all else that runs."""
 
 OWN_VARIABLES = "GRADIENTMAIL_"
-GPUS = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 
 
@@ -96,32 +93,3 @@ def _arguments(node: str, learner: str, manifest: Path, mailbox: str, message: P
     pairs = [part for option in options.items() for part in option]
     flags = ["--join"] if join else []
     return (sys.executable, "-m", "gradientmail", "train", str(manifest), *pairs, *flags)
-
-
-def usable_cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def visible_gpus(environment: Mapping[str, str], devices: Path = Path("/dev")) -> list[str]:
-    """Return the GPUs to spread nodes over, as CUDA_VISIBLE_DEVICES names them. Does not import torch.
-
-    If the user has chosen some, those; else what nvidia-smi lists, else what /dev holds.
-    """
-    if GPUS in environment:
-        return [name for name in environment[GPUS].split(",") if name]
-    return _listed_gpus() or sorted(
-        (path.name.removeprefix("nvidia") for path in devices.glob("nvidia[0-9]*")), key=lambda name: (len(name), name)
-    )
-
-
-def _listed_gpus() -> list[str]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    query = [program, "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        listed = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603 - no shell
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line.strip() for line in listed.stdout.splitlines() if line.strip().isdecimal()]

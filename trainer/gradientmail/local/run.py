@@ -16,8 +16,9 @@ from gradientmail.exits import Exit, UserError
 from gradientmail.layout import left_key
 from gradientmail.local.children import Child, Children
 from gradientmail.local.folder import Place, prepare
+from gradientmail.local.machine import usable_cores, visible_gpus
 from gradientmail.local.outcome import End, end_of, exit_code, hopeless
-from gradientmail.local.plan import GRACE_SECONDS, NodePlan, node_plans, usable_cores, visible_gpus
+from gradientmail.local.plan import GRACE_SECONDS, NodePlan, node_plans
 from gradientmail.local.screen import Screen
 from gradientmail.local.summary import Summary
 from gradientmail.local.watching import NodeView, RunView

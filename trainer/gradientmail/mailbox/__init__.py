@@ -25,7 +25,8 @@ from gradientmail.mailbox.errors import (
     MailboxUnsuitable,
 )
 from gradientmail.mailbox.keys import check_key
-from gradientmail.mailbox.opening import S3Options, open_mailbox
+from gradientmail.mailbox.opening import open_mailbox
+from gradientmail.mailbox.s3_options import S3Options
 
 __all__ = [
     "InvalidKey",

@@ -36,8 +36,8 @@ from urllib3.exceptions import HTTPError
 from gradientmail.mailbox.base import Observer, Page, Store
 from gradientmail.mailbox.errors import MailboxError, MailboxUnavailable
 from gradientmail.mailbox.keys import MAX_KEY_BYTES, problem
-from gradientmail.mailbox.opening import S3Options
 from gradientmail.mailbox.s3_errors import ClientFailure, Place, code, explained, status
+from gradientmail.mailbox.s3_options import S3Options
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -208,21 +208,23 @@ class S3Store(Store):
             raise explained(error, self._place, operation) from error
 
     def _new_client(self) -> S3Client:
-        # A session of its own: the threads of other stores may be making clients too, which one session does not allow.
-        session = botocore.session.get_session()
-        session.register_component("data_loader", _service_models())
         try:
-            client = session.create_client(
-                "s3",
-                region_name=self.options.region,
-                endpoint_url=self.options.endpoint_url,
-                config=_client_config(self.options),
-            )
+            return connect(self.options)
         except (ValueError, *ClientFailure) as error:  # ValueError: a malformed endpoint or region
             raise explained(error, self._place, "open") from error
-        if self.options.checksums == "when_required":
-            client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
-        return cast("S3Client", client)
+
+
+def connect(options: S3Options) -> S3Client:
+    """Return a client with the options' endpoint, time-outs and retries. Makes no request. Raises botocore's errors."""
+    # A session of its own: other threads may be making clients too, which one session does not allow.
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _service_models())
+    client = session.create_client(
+        "s3", region_name=options.region, endpoint_url=options.endpoint_url, config=_client_config(options)
+    )
+    if options.checksums == "when_required":
+        client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
+    return cast("S3Client", client)
 
 
 class _BrokenAnswer(Exception):

@@ -16,11 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from gradientmail.mailbox import S3Options
+from gradientmail.mailbox.s3 import connect
 from gradientmail.mailbox.s3_errors import code, status
 from gradientmail.patterns.retrying import Patience
 from gradientmail.training.data.errors import CorpusError, CorpusUnavailable
@@ -35,24 +34,6 @@ CACHED_BLOCKS = 8
 
 MISSING = {"NoSuchBucket", "NoSuchKey", "404", "NotFound"}
 DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
-
-
-def connect(options: S3Options) -> S3Client:
-    """Return a client with the options' endpoint, time-outs and retries. Makes no request."""
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=options.endpoint_url,
-        region_name=options.region,
-        config=Config(
-            connect_timeout=options.connect_timeout_seconds,
-            read_timeout=options.read_timeout_seconds,
-            retries={"mode": "standard", "total_max_attempts": options.attempts},
-            max_pool_connections=options.connections,
-            response_checksum_validation=options.checksums,
-            request_checksum_calculation=options.checksums,
-            s3={"addressing_style": options.addressing_style},
-        ),
-    )
 
 
 class BlockCache:
