@@ -7,7 +7,6 @@ with it in sentences. Rules across fields stand next to the fields, in Python an
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -393,8 +392,3 @@ class GradientRun(Part):
 
 def _nearest_divisor(number: int, wanted: int) -> int:
     return max(divisor for divisor in range(1, min(wanted, number) + 1) if number % divisor == 0)
-
-
-def is_dns_label(name: str) -> bool:
-    """Whether Kubernetes takes the name as a label of at most 63 characters."""
-    return len(name) <= 63 and re.fullmatch(DNS_LABEL, name) is not None
