@@ -35,6 +35,8 @@ EVENTS = "v1/events"
 BY_KIND = {"Job": JOBS, "ConfigMap": CONFIG_MAPS, "Event": EVENTS, KIND: RUNS}
 WATCHED = (RUNS, JOBS, PODS)
 
+ENDING = "NamespaceTerminating"
+"""Cause that the API server gives when a namespace is being deleted."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -53,6 +55,10 @@ class Unavailable(ClusterError):
 
 class Refused(ClusterError):
     """The API server refuses, by permission, quota, admission or validation; its words say why."""
+
+
+class Ending(Refused):
+    """The namespace is being deleted, so nothing can be created in it."""
 
 
 class Conflicting(ClusterError):
@@ -216,6 +222,17 @@ class Cluster:
         fields = f"involvedObject.uid={uid},type=Warning"
         return (await self.list_objects(EVENTS, namespace, fields=fields)).items
 
+    async def is_ending(self, namespace: str) -> bool:
+        """Whether a namespace is being deleted, found out without the right to read it, by creating nothing in it."""
+        probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "probe-"}}
+        try:
+            await self._request("POST", _path(CONFIG_MAPS, namespace), probe, query=_MANAGER | {"dryRun": "All"})
+        except Ending:
+            return True
+        except (Refused, Missing):
+            return False
+        return False
+
     async def create_event(self, event: Manifest) -> None:
         """Post an event."""
         await self._request("POST", _path(EVENTS, event["metadata"]["namespace"]), event, query=_MANAGER)
@@ -281,7 +298,11 @@ def _answer(status: int, headers: Mapping[str, str], data: bytes) -> Manifest:
         raise Conflicting(words)
     if status in (401, 408, 429) or status >= 500:
         raise Unavailable(words, _seconds(headers.get("Retry-After")))
-    raise Refused(words)
+    raise Ending(words) if ENDING in _causes(answer) else Refused(words)
+
+
+def _causes(answer: Manifest) -> list[str]:
+    return [cause.get("reason", "") for cause in (answer.get("details") or {}).get("causes") or []]
 
 
 def _parsed(data: bytes) -> Manifest:

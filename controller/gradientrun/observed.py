@@ -163,6 +163,8 @@ class Observed:
     """Latest warning event by the UID of the object, for those that were asked about."""
     refusals: tuple[Refusal, ...] = ()
     """What the API server has refused last time."""
+    ending: bool = False
+    """Whether the namespace is being deleted."""
 
 
 def read_observed(run: Run, jobs: list[Manifest], pods: list[Manifest]) -> Observed:

@@ -81,8 +81,34 @@ class Plan:
 
 def plan(run: Run, observed: Observed, now: datetime) -> Plan:
     """Return what to do. `run.status` is the status as written."""
+    if observed.ending:
+        return Plan(_delete_all(observed))
     if run.deleting:
         return Plan()
+    held = _held(observed, now)
+    decided = _plan(run, observed, now)
+    waits = [wait for wait in (decided.requeue_seconds, held.requeue_seconds) if wait is not None]
+    return Plan((*decided.actions, *held.actions), min(waits, default=None))
+
+
+def _delete_all(observed: Observed) -> tuple[Action, ...]:
+    """Delete every Job: Kubernetes deletes a namespace's pods first, and a Job holds on to pods it cannot replace."""
+    return tuple(DeleteJob(job.name, job.uid) for job in observed.jobs if not job.deleting)
+
+
+def _held(observed: Observed, now: datetime) -> Plan:
+    """Delete suspended Jobs that hold on to a deleted pod until it is replaced, which a suspended Job never does."""
+    waits: dict[str, float] = {}
+    for job in observed.jobs:
+        pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
+        deadlines = [pod.deadline for pod in pods if pod.over and pod.deadline]
+        if job.suspended and not job.deleting and deadlines:
+            waits[job.uid] = (min(deadlines) + HOST_PATIENCE - now).total_seconds()
+    due = tuple(DeleteJob(job.name, job.uid) for job in observed.jobs if waits.get(job.uid, 1) <= 0)
+    return Plan(due, min((wait for wait in waits.values() if wait > 0), default=None))
+
+
+def _plan(run: Run, observed: Observed, now: datetime) -> Plan:
     if finished_at(run.status):
         return _after_the_end(run, observed, now)
     if run.spec is None or run.status.get("phase") == "Failed":

@@ -8,7 +8,7 @@ status written from old facts is refused by the API server.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from gradientrun.cluster import (
     Cluster,
     ClusterError,
     Conflicting,
+    Ending,
     Missing,
     Refused,
     Unavailable,
@@ -68,6 +69,9 @@ class _Memory:
     warned: datetime | None = None
     puzzles: frozenset[str] = frozenset()
     refusals: tuple[Refusal, ...] = ()
+    ending: bool = False
+    deletions: frozenset[str] = frozenset()
+    """UIDs of deleted pods for which it has been asked whether the namespace is being deleted."""
 
 
 class Reconciler:
@@ -129,9 +133,10 @@ class Reconciler:
         now = self._clock()
         await self._read_counts(run, observed, memory, now)
         await self._read_warnings(run, observed, memory, now)
+        await self._read_ending(run, observed, memory)
         present = {pod.name for pod in observed.pods}
         counts = {name: counts for name, counts in memory.counts.items() if name in present}
-        return replace(observed, counts=counts, warnings=dict(memory.warnings))
+        return replace(observed, counts=counts, warnings=dict(memory.warnings), ending=memory.ending)
 
     async def _read_counts(self, run: Run, observed: Observed, memory: _Memory, now: datetime) -> None:
         wanted = set(asked(run, observed, now))
@@ -141,6 +146,12 @@ class Reconciler:
         addresses = {pod.name: pod.address for pod in observed.pods if pod.name in wanted}
         memory.counts = await self._progress.counts(addresses)
         memory.counted = now
+
+    async def _read_ending(self, run: Run, observed: Observed, memory: _Memory) -> None:
+        deletions = frozenset(unexplained_deletions(run, observed))
+        if not memory.ending and not deletions <= memory.deletions:
+            memory.ending = await self._cluster.is_ending(run.namespace)
+        memory.deletions = deletions
 
     async def _read_warnings(self, run: Run, observed: Observed, memory: _Memory, now: datetime) -> None:
         uids = frozenset() if run.suspended else frozenset(puzzles(observed, now))
@@ -164,6 +175,8 @@ class Reconciler:
             logger.info("%s/%s: %s: %s", run.namespace, run.name, note.reason, note.message)
             try:
                 await self._events.post(run, note, now)
+            except Ending:
+                return
             except ClusterError as error:
                 logger.warning("%s/%s: an event was not taken: %s", run.namespace, run.name, error)
 
@@ -172,6 +185,8 @@ class Reconciler:
         for action in decided.actions:
             try:
                 await self._act(run, action)
+            except Ending:
+                continue
             except Refused as error:
                 refusals.append(Refusal(_whom(action), str(error)))
         return tuple(refusals)
@@ -213,6 +228,16 @@ def _again(decided: Plan, refusals: tuple[Refusal, ...], *, news: bool) -> float
         return CONFLICT_SECONDS
     waits = [wait for wait in (decided.requeue_seconds, REFUSED_SECONDS if refusals else None) if wait is not None]
     return min(waits, default=None)
+
+
+def unexplained_deletions(run: Run, observed: Observed) -> Iterator[str]:
+    """Yield UIDs of pods that are being deleted though neither the run nor a disruption asks for it."""
+    jobs = {(job.pool, job.attempt): job for job in observed.jobs}
+    for pod in observed.pods:
+        job = jobs.get((pod.pool, pod.attempt))
+        wanted = job is not None and not (job.suspended or job.deleting) and pod.index < job.replicas
+        if pod.deadline is not None and wanted and not pod.disruption and pod.attempt == run.attempt:
+            yield pod.uid
 
 
 def latest(events: list[Manifest]) -> Warned | None:

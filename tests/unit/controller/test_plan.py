@@ -168,6 +168,21 @@ def test_nothing_is_done_for_a_run_that_is_being_deleted_or_cannot_be_read() -> 
     assert planned(data={"steps": 40, "batch": 64, "lanes": 5}) == Plan()
 
 
+def test_in_a_namespace_that_is_being_deleted_the_jobs_go_so_that_their_pods_can() -> None:
+    children = (*BOTH, pod_manifest(deleted=60, **running()))
+    run = a_run(status=derive_status(a_run(), Observed(), at(0)))
+    seen = observed(run, *children, ending=True)
+    assert plan(run, seen, at(10)) == Plan((DeleteJob(*FAST), DeleteJob(*SLOW)), None)
+
+
+def test_a_suspended_job_that_holds_on_to_a_deleted_pod_is_deleted_after_a_while() -> None:
+    suspended = (job_manifest(suspend=True), job_manifest("slow", replicas=1, suspend=True))
+    held = pod_manifest(deleted=100, **ended(143))
+    assert planned(*suspended, held, suspend=True, seconds=110) == Plan((), 20)
+    assert planned(*suspended, held, suspend=True, seconds=130) == Plan((DeleteJob(*FAST),), None)
+    assert planned(*BOTH, held, seconds=1000).actions == ()
+
+
 def test_under_a_queue_suspension_is_kueues_alone() -> None:
     jobs = (job_manifest(suspend=True), job_manifest("slow", replicas=1))
     assert planned(*jobs, labels=QUEUE).actions == ()

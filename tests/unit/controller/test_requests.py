@@ -98,6 +98,23 @@ def test_lists_are_asked_page_by_page() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("answer", "ending"),
+    [
+        ((201, {}), False),
+        ((403, {"message": "exceeded quota"}), False),
+        ((403, {"message": "being terminated", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}), True),
+        ((404, {"message": "no such namespace"}), False),
+    ],
+)
+def test_whether_a_namespace_is_being_deleted_is_found_out_by_creating_nothing(
+    answer: tuple[int, Manifest], ending: bool
+) -> None:
+    server = ApiServer({"POST /api/v1/namespaces/team/configmaps": answer})
+    assert against(server, lambda cluster: cluster.is_ending("team")) is ending
+    assert server.asked[0].query == {"fieldManager": "gradientrun-controller", "dryRun": "All"}
+
+
 def test_whether_the_resource_is_served() -> None:
     assert against(ApiServer({"GET /apis/gradientmail.io/v1alpha1": (200, {})}), lambda cluster: cluster.serves_runs())
     assert not against(ApiServer({}), lambda cluster: cluster.serves_runs())
