@@ -38,7 +38,7 @@ FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
 """24 units."""
 
 
-@pytest.mark.timeout(150, func_only=True)
+@pytest.mark.timeout(180, func_only=True)
 def test_killed_pods_and_trainers_come_back_as_new_learners(namespace: Namespace) -> None:
     """One trainer is killed by SIGKILL, one pod is deleted; both nodes come back and all units left are trained."""
     pool = pool_with(namespace.training(training_pool("a", 2)), {"spec": {"shareProcessNamespace": True}})
@@ -55,8 +55,9 @@ def test_killed_pods_and_trainers_come_back_as_new_learners(namespace: Namespace
     namespace.api.delete(PODS, namespace.name, deleted)
     second = until(lambda: _new_learners(run, first, 2), "claims by two new learners", 90, run.claims)
     status = run.wait_phase("Succeeded", 90)
-    assert status["units"]["claimed"] == len(run.claims()) == 400
-    assert status["units"]["lost"] == 400 - len(run.receipts()) <= 20, "what two learners held, and receipts under way"
+    assert len(run.claims()) == 400
+    assert len(run.receipts()) >= 380, "no more is lost than two learners held, with receipts under way"
+    check_final_counts(run, killed={killed})
     assert {node["name"]: node["restarts"] for node in status["nodes"]} == {"a-0": 1, "a-1": 1}
     assert run.events()["NodeRestarted"] == 2
     assert len(second | first) == 4
@@ -70,13 +71,15 @@ def _new_learners(run: Run, first: set[str], count: int) -> set[str] | None:
     return new if len(new) >= count else None
 
 
+@pytest.mark.timeout(150, func_only=True)
 def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
     namespace: Namespace, controller: Controller, cluster: Site
 ) -> None:
     before = namespace.api.version()
     controller.scale(0)
     try:
-        pools = [queue_pool(name, seconds=0.02) for name in ("a", "b")]
+        # Slow enough that one pool does not train it all before a controller has lived to make the other's Job.
+        pools = [queue_pool(name, seconds=1) for name in ("a", "b")]
         run = namespace.apply(run_manifest("killed", pools, data=FEW))
         lives = _live_and_die_until_succeeded(run, cluster)
     finally:
@@ -192,9 +195,10 @@ def test_a_node_that_dies_costs_what_it_held_and_no_more(namespace: Namespace, c
     cluster.tool("kill-node", doomed)
     try:
         status = short.wait_phase("Succeeded", 150)
-        check_final_counts(short)
-        assert status["units"]["claimed"] == 160
-        assert 1 <= status["units"]["lost"] <= 4, "what the dead node had in use and loaded ahead"
+        (dead,) = [pod["metadata"]["name"] for pod in short.pods("doomed")]
+        check_final_counts(short, killed={dead})
+        lost = 160 - len(short.receipts())
+        assert 1 <= lost <= 5, "what the dead node had in use, loaded ahead and not yet written down"
         (silent,) = [node for node in status["nodes"] if node["pool"] == "doomed"]
         assert silent["message"] == "its host does not answer"
     finally:

@@ -24,6 +24,7 @@ from tests.cluster.harness.api import (
     Object,
     Unreachable,
 )
+from tests.cluster.harness.controller import CRD
 from tests.cluster.harness.images import Images
 from tests.cluster.harness.manifests import LIBRARIES, TASK_FILES, TASKS, with_libraries
 from tests.cluster.harness.runs import Run
@@ -32,7 +33,6 @@ from tests.cluster.harness.tool import Kubectl
 from tests.cluster.harness.waiting import until
 from tests.servers import CREDENTIALS
 
-CRD = "gradientruns.gradientmail.io"
 TEST_LABEL = "gradientmail.io/test"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
