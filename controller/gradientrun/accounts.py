@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 
 from gradientmail.run import Data
-from gradientmail.units import grid
 from gradientrun.observed import Counts, PodView
 
 
@@ -113,9 +112,7 @@ def tally(total: int, records: Iterable[Record], live: frozenset[str], *, exhaus
 @lru_cache(maxsize=256)
 def unit_count(data: Data) -> int:
     """Return how many units the grid has."""
-    if not data.taper:
-        return -(-data.steps // data.unit_steps) * data.lanes
-    return len(grid(steps=data.steps, unit_steps=data.unit_steps, lanes=data.lanes, taper=True))
+    return len(data.grid()) if data.taper else data.even_units
 
 
 def most_lost(limit: str, total: int) -> int:
