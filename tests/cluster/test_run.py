@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import yaml
 
-from tests.cluster.harness.api import CONFIG_MAPS, EVENTS, PODS, RUNS, Object
-from tests.cluster.harness.manifests import ending, holding, queue_pool, run_manifest, training_pool
+from tests.cluster.harness.api import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, RUNS, Object
+from tests.cluster.harness.manifests import ending, holding, queue_pool, run_manifest, scripted_pool, training_pool
 from tests.cluster.harness.namespaces import Namespace
 from tests.cluster.harness.runs import Run, check_final_counts
 from tests.cluster.harness.tool import ROOT
@@ -76,6 +76,15 @@ def test_a_run_deleted_while_it_runs_leaves_nothing_and_its_name_is_free(namespa
     assert status["units"]["consumed"] == 160
     second.delete()
     until(namespace.children_are_gone, "all children to go", 60)
+
+
+def test_a_namespace_with_a_failing_run_can_be_deleted(namespace: Namespace) -> None:
+    """A Job holds on to a failed pod until it has made the next one, which a namespace that is ending refuses."""
+    pool = scripted_pool(told={"seconds": 2, "exit": 1})
+    run = namespace.apply(run_manifest("failing", [pool], restartsPerNode=10))
+    run.wait(lambda status: any(node["restarts"] for node in status.get("nodes", [])), "a first restart", 60)
+    namespace.api.delete(NAMESPACES, None, namespace.name)
+    until(lambda: namespace.api.find(NAMESPACES, None, namespace.name) is None, "the namespace to go", 80)
 
 
 def test_suspend_stops_all_nodes_and_resume_goes_on(namespace: Namespace) -> None:

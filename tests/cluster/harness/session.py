@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from tests.cluster.harness.site import Site
 from tests.cluster.harness.tool import FIRST_UP_SECONDS, CommandFailed, Helm, Kubectl, Tool
 
 DELETION_SECONDS = 240.0
+LOCK = Path(tempfile.gettempdir()) / "gradientmail-cluster-tests.lock"
 Say = Callable[[str], None]
 Shown = Callable[[], AbstractContextManager[object]]
 
@@ -24,13 +27,29 @@ class CannotRun(Exception):
 
 
 @contextmanager
+def _alone(say: Say) -> Iterator[None]:
+    """Keep other sessions of this machine off the cluster: they would remove each other's objects."""
+    with LOCK.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another session that tests on it ({LOCK})")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def open_site(say: Say, shown: Shown) -> Iterator[Site]:
     """Bring a cluster up, or keep the one that is up, with the images under test on its nodes.
 
     One that was brought up is taken down, and then nothing may be left of it; from one that was up before, what was
     made is removed. `shown` gives a context in which programs may write to the terminal. Raises CannotRun.
     """
-    tool = Tool()
+    with _alone(say):
+        yield from _site(Tool(), say, shown)
+
+
+def _site(tool: Tool, say: Say, shown: Shown) -> Iterator[Site]:
     was_up, site = _begin(tool, say, shown)
     try:
         delete_everything(site.api, DELETION_SECONDS)
