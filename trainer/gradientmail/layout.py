@@ -27,10 +27,15 @@ def check_learner_id(learner_id: str) -> None:
     _check("learner ID", learner_id, beat_key(learner_id, 0))
 
 
-def _check(what: str, name: str, key: str) -> None:
-    reason = "it is empty" if not name else "it has a '/'" if "/" in name else problem(key)
-    if reason:
+def _check(what: str, name: object, key: str) -> None:
+    if reason := _problem(name, key):
         raise InvalidKey(f"{what} {name!r} cannot be used: {reason}")
+
+
+def _problem(name: object, key: str) -> str | None:
+    if not isinstance(name, str):
+        return f"it is not text but of type {type(name).__name__}"
+    return "it is empty" if not name else "it has a '/'" if "/" in name else problem(key)
 
 
 def claim_key(identifier: str) -> str:

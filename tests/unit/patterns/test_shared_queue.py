@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_refuses_a_learner_id_that_a_key_cannot_hold(learner_id: str) -> None:
     [
         ("prefetch", 0, "prefetch is 0: expected at least 1"),
         ("prefetch", -3, "prefetch is -3: expected at least 1"),
+        ("prefetch", float("nan"), "prefetch is nan: expected at least 1"),
         ("claim_ahead", -1, "claim_ahead is -1: expected at least 0"),
         ("outage_seconds", -1.0, "outage_seconds is -1.0: expected at least 0"),
         ("flush_seconds", -1.0, "flush_seconds is -1.0: expected at least 0"),
@@ -66,6 +68,20 @@ def test_refuses_numbers_out_of_range(option: str, value: float, sentence: str) 
             load=Loader(),
             **{option: value},  # type: ignore[arg-type]
         )
+
+
+def test_what_is_no_mapping_no_mailbox_or_no_text_is_named() -> None:
+    options: dict[str, Any] = {"mailbox": MemoryStore(), "learner_id": "n", "load": Loader()}
+    listed: Any = ["a", "b"]
+    with pytest.raises(TypeError, match=r"units is \"\['a', 'b'\]\" \(list\): expected a mapping of identifiers"):
+        shared_queue(listed, **options)
+    with pytest.raises(TypeError, match=r"mailbox is 'memory:' \(str\): expected a mailbox, as open_mailbox"):
+        shared_queue(names("a"), **options | {"mailbox": "memory:"})
+    with pytest.raises(InvalidKey, match="learner ID 3 cannot be used: it is not text but of type int"):
+        shared_queue(names("a"), **options | {"learner_id": 3})
+    numbered: Any = {1: "a"}
+    with pytest.raises(InvalidKey, match="unit identifier 1 cannot be used: it is not text but of type int"):
+        shared_queue(numbered, **options)
 
 
 def test_an_empty_mapping_has_no_batches_and_makes_no_request() -> None:
@@ -193,6 +209,21 @@ def test_a_loader_that_is_no_generator_and_raises_when_called() -> None:
         next(batches)
 
 
+@pytest.mark.parametrize("at", ["a", "b"])
+def test_stop_iteration_out_of_a_loader_does_not_pass_for_the_end_of_the_work(at: str) -> None:
+    def load(unit: str) -> list[str]:
+        return [next(iter([])) if unit == at else unit]
+
+    got: list[str] = []
+    with (
+        pytest.raises(RuntimeError, match="the loader raised StopIteration") as told,
+        shared_queue(names("a", "b"), mailbox=MemoryStore(), learner_id="n", load=load) as batches,
+    ):
+        got.extend(batches)
+    assert isinstance(told.value.__cause__, StopIteration)
+    assert got == ([] if at == "a" else ["a"])
+
+
 def test_a_loader_that_calls_exit_reaches_the_loop() -> None:
     def load(unit: str) -> Iterator[str]:
         raise SystemExit(3)
@@ -298,6 +329,25 @@ def test_receipts_that_cannot_be_written_are_counted_as_pending_and_logged(caplo
     ):
         assert list(batches) == ["a.0"]
     assert "1 receipts could not be written" in caplog.text
+
+
+def test_an_unforeseen_error_at_one_receipt_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(verb: str, key: str) -> None:
+        if key == "consumed/a":
+            raise OSError("not a mailbox's error")
+
+    store = MemoryStore()
+    box = Recorded(store, before=failing)
+    with (
+        caplog.at_level(logging.WARNING),
+        shared_queue(names("a", "b", "c"), mailbox=box, learner_id="n", load=Loader()) as batches,
+    ):
+        list(batches)
+    assert keys(store, "consumed/") == ["consumed/b", "consumed/c"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the receipt of unit a met an unforeseen error",
+        "1 receipts could not be written: these units will be counted as lost",
+    ]
 
 
 # Receipts, counts and observers.

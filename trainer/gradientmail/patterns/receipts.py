@@ -60,6 +60,9 @@ class ReceiptWriter:
                 return
             except MailboxError as error:
                 logger.warning("the receipt of unit %s could not be written: %s", due[0], error)
+            except Exception:
+                # The receipts after this one are due all the same.
+                logger.exception("the receipt of unit %s met an unforeseen error", due[0])
 
     def _write(self, identifier: str, receipt: Receipt) -> None:
         self._patience.call(lambda: self._put(identifier, receipt))

@@ -241,6 +241,10 @@ class SharedQueue(Generic[BatchT]):
                 self._deliver(identifier)
         except Stopped:
             pass
+        except StopIteration as error:
+            # Raised in the loop it would end it, as if no work were left.
+            failure = RuntimeError("the loader raised StopIteration instead of returning a unit's batches")
+            failure.__cause__ = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the loop
             failure = error
         self._buffer.close(failure)
@@ -372,8 +376,10 @@ def shared_queue(
     Works under the fork and spawn start methods, as long as each process makes its own queue.
 
     Raises InvalidKey for an identifier or learner ID that a store could not hold, ValueError for
-    a number out of range.
+    a number out of range, TypeError for units or a mailbox of another kind.
     """
+    _check_kind("units", units, Mapping, "a mapping of identifiers to units, as grid() returns")
+    _check_kind("mailbox", mailbox, Mailbox, "a mailbox, as open_mailbox() returns")
     for identifier in units:
         check_identifier(identifier)
     check_learner_id(learner_id)
@@ -396,6 +402,11 @@ def shared_queue(
     )
 
 
+def _check_kind(name: str, value: object, kind: type, expected: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {str(value)[:60]!r} ({type(value).__name__}): expected {expected}")
+
+
 def _check_at_least(name: str, value: float, least: int) -> None:
-    if value < least:
+    if not value >= least:  # so that not-a-number is refused too
         raise ValueError(f"{name} is {value}: expected at least {least}")
