@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.cluster.harness.site import Site
 from tests.cluster.harness.tool import FIRST_UP_SECONDS, CommandFailed, Helm, Kubectl, Tool
 
 DELETION_SECONDS = 240.0
-LOCK = Path(tempfile.gettempdir()) / "gradientmail-cluster-tests.lock"
+LOCK = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradientmail" / "cluster-tests.lock"
 Say = Callable[[str], None]
 Shown = Callable[[], AbstractContextManager[object]]
 
@@ -29,6 +28,7 @@ class CannotRun(Exception):
 @contextmanager
 def _alone(say: Say) -> Iterator[None]:
     """Keep other sessions of this machine off the cluster: they would remove each other's objects."""
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
