@@ -89,12 +89,14 @@ def test_page(tmp_path: Path) -> None:
     assert (count(box, "units/"), count(box, "consumed/")) == (4, 4)
 
 
-def test_manifest(text: Path) -> None:
-    arguments = {"train": "corpus/train", "held_out": "corpus/held-out", **SMALL}
-    manifest = changed("manifest/run.yaml", data={"steps": 4, "batch": 16, "unitSteps": 1}, trainer={"args": arguments})
-    box = open_mailbox("memory:manifest")
+@pytest.mark.parametrize(("example", "units"), [("manifest/run.yaml", 8), ("demo/run.yaml", 16)])
+def test_manifest(text: Path, example: str, units: int) -> None:
+    arguments = {**SMALL, "train": "corpus/train", "held_out": "corpus/held-out"}
+    data = {"steps": 4, "batch": 16, "unitSteps": 1}
+    manifest = changed(example, data=data, trainer={"args": arguments, "microBatch": 4})
+    box = open_mailbox(f"memory:{example}")
     words = trained(manifest, box)
-    assert count(box, "consumed/") == 8
+    assert count(box, "consumed/") == units
     assert words[0].held_out_loss is not None
 
 
