@@ -24,6 +24,8 @@ PROGRESS_SECONDS = 7.0
 """How often a running run's nodes are asked for their counts."""
 NODES_ASKED_PER_SECOND = 10
 """In large runs, progress is read less often, so that no more nodes than this are asked in a second."""
+LEAVING_SECONDS = 5.0
+"""How long a pod may take to end after its trainer has."""
 PENDING_SECONDS = 10.0
 """How often a run is looked at while its nodes are late."""
 
@@ -123,12 +125,27 @@ def _plan(run: Run, observed: Observed, now: datetime) -> Plan:
 
 
 def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
-    stop = tuple(_stop(run, job) for job in observed.jobs if _must_stop(run, job) and _unfinished(job, observed))
+    stopped = _stopped(run, observed, now)
     ended, ttl = finished_at(run.status), run.spec.ttl_seconds_after_finished if run.spec else None
     if ended is None or ttl is None:
-        return Plan(stop)
+        return stopped
     left = (ended + timedelta(seconds=ttl) - now).total_seconds()
-    return Plan((*stop, DeleteRun(run.uid))) if left <= 0 else Plan(stop, left)
+    if left <= 0:
+        return Plan((*stopped.actions, DeleteRun(run.uid)))
+    return Plan(stopped.actions, min(left, stopped.requeue_seconds or left))
+
+
+def _stopped(run: Run, observed: Observed, now: datetime) -> Plan:
+    stop = [job for job in observed.jobs if _must_stop(run, job) and _unfinished(job, observed)]
+    leaving = [job for job in stop if _leaving(job, observed, now)]
+    return Plan(tuple(_stop(run, job) for job in stop if job not in leaving), LEAVING_SECONDS if leaving else None)
+
+
+def _leaving(job: JobView, observed: Observed, now: datetime) -> bool:
+    """Whether a trainer of the Job has just ended and its pod is about to: to stop would delete the pod and its log."""
+    pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
+    ends = [pod.ended.time for pod in pods if pod.ended and pod.phase == "Running" and pod.deadline is None]
+    return any(time is not None and now - time < timedelta(seconds=LEAVING_SECONDS) for time in ends)
 
 
 def _must_stop(run: Run, job: JobView) -> bool:
