@@ -1,0 +1,89 @@
+"""What the documents say is so: links lead somewhere, commands, options, metrics and exit codes exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from gradientmail.cli import COMMANDS, application
+from gradientmail.exits import Exit
+from gradientmail.metrics import METRICS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(path for part in ("docs", "examples", "bench") for path in (ROOT / part).rglob("*.md"))]
+)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def code(text: str) -> Iterator[str]:
+    """Yield what stands in blocks of code and between single backquotes."""
+    blocks = text.split("```")
+    yield from blocks[1::2]
+    for prose in blocks[::2]:
+        yield from re.findall(r"`([^`\n]+)`", prose)
+
+
+def options_of(command: str) -> set[str]:
+    """Return the long options of a command, as a person types them."""
+    group = typer.main.get_command(application())
+    parameters = group.commands[command].params  # type: ignore[attr-defined]
+    names = {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {name for name in names if name.startswith("--")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", document.read_text())
+    assert [target for target in targets if "://" not in target and not (document.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_commands_exist(document: Path) -> None:
+    start = re.compile(r"^(?:\.venv/bin/)?gradientmail ([a-z]+)", re.MULTILINE)
+    assert {word for text in code(document.read_text()) for word in start.findall(text)} - set(COMMANDS) == set()
+
+
+@pytest.mark.parametrize(("document", "command"), [("docs/training.md", "train"), ("docs/local.md", "local")])
+def test_every_option_is_described_and_no_other(document: str, command: str) -> None:
+    rows = [line.split("|")[1] for line in (ROOT / document).read_text().splitlines() if line.startswith("| `--")]
+    described = {name for row in rows for name in re.findall(r"--[a-z-]+", row)}
+    assert described - options_of(command) == set()
+    missing = options_of(command) - described - {"--help"}
+    assert {name for name in missing if f"--no-{name.removeprefix('--')}" not in described} == set()
+
+
+def test_every_exit_code_is_described() -> None:
+    rows = re.findall(r"^\| ([0-9, ]+) \|", (ROOT / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    assert {int(number) for row in rows for number in row.split(",")} == {int(code) for code in Exit}
+
+
+def test_every_metric_is_described() -> None:
+    text = (ROOT / "docs/training.md").read_text()
+    exported = [metric.name + ("_total" if metric.kind == "counter" else "") for metric in METRICS]
+    assert [name for name in exported if not re.search(rf"`{name}[`{{]", text)] == []
+
+
+def test_decisions_are_numbered_in_one_sequence() -> None:
+    records = sorted((ROOT / "docs/decisions").glob("*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04d}" for number in range(1, len(records) + 1)]
+    assert [path.name for path in records if not path.read_text().startswith(f"# {path.name[:4]} ")] == []
+
+
+def test_locks_carry_no_address() -> None:
+    for lock in sorted((ROOT / "requirements").glob("*.txt")):
+        assert re.findall(r"index-url|find-links|https?://", lock.read_text()) == [], lock.name
+
+
+def test_every_target_of_make_is_described() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
+    described = re.findall(r"^([a-z-]+):.*## .", makefile, re.MULTILINE)
+    assert set(targets) - set(described) == {"plan-of-test"}  # said by `make test` itself
