@@ -32,7 +32,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """Units that a learner had claimed and has not finished, from its last receipt to its last word."""
+    """Units that a learner had claimed and has not finished, from its last receipt to its latest heartbeat or farewell."""
 
     node: str
     units: int
@@ -55,7 +55,7 @@ class NodeFigures:
     busy_seconds: float = 0.0
     """Time spent on units, from their first batch to their last."""
     wait_seconds: float | None = None
-    """Time the loop has waited for data, in the node's own words."""
+    """Time the loop has waited for data, as the node counted it."""
     wait_share: float | None = None
     """Of the time the node was in its loop, 0 to 1."""
     batches_per_second: float | None = None

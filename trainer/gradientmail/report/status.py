@@ -30,7 +30,7 @@ class NodeStatus:
     learner: str | None
     presence: Presence | Literal["not started"]
     phase: str | None
-    """In the node's own words: starting, training, finished, stopped or failed."""
+    """As the node reports: starting, training, finished, stopped or failed."""
     claimed: int
     consumed: int
     in_progress: int

@@ -1,4 +1,4 @@
-"""What a node writes when it leaves: its last word and its termination message. Needs no torch."""
+"""What a node writes when it leaves: its farewell and its termination message. Needs no torch."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def write_termination_message(path: Path | None, progress: NodeProgress) -> None
 
 
 def write_left(mailbox: Mailbox, learner: str, progress: NodeProgress) -> None:
-    """Write `left/{learner}`, the node's last word. Raises the mailbox's errors."""
+    """Write `left/{learner}`, the node's farewell: its last progress. Raises the mailbox's errors."""
     mailbox.put_if_absent(left_key(learner), progress.to_json().encode())
