@@ -93,6 +93,7 @@ class Reconciler:
         manifest = self._store.run(key)
         if manifest is None:
             self._memories.pop(key, None)
+            self._store.forget(key)
             return None
         with self._metrics.reconcile_seconds.time():
             try:
@@ -120,11 +121,12 @@ class Reconciler:
         observed = await self._observe(key, run, memory)
         now = self._clock()
         before, run = run, await self._with_status(run, derive_status(run, observed, now))
+        forgotten = self._store.forget(key, {pod.uid for pod in observed.pods})
         decided = plan(run, observed, now)
         refusals = await self._carry_out(run, decided)
         await self._tell(before, run.status, now)
         news, memory.refusals = refusals != memory.refusals, refusals
-        return _again(decided, refusals, news=news)
+        return _again(decided, refusals, news=news or forgotten)
 
     async def _observe(self, key: Key, run: Run, memory: _Memory) -> Observed:
         jobs, pods = self._store.children(JOBS, key), self._store.children(PODS, key)

@@ -8,13 +8,13 @@ delivers what a list has shown is dead. No thread, no clock of its own, no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradientrun.cluster import JOBS, PODS, RUNS, WATCHED
 from gradientrun.names import RUN_LABEL
-from gradientrun.observed import label
+from gradientrun.observed import label, read_pod
 from gradientrun.runs import Manifest
 
 Key = tuple[str, str]
@@ -53,6 +53,7 @@ class Store:
         self._shelves = {resource: _Shelf() for resource in WATCHED}
         self._children: dict[str, dict[Key, set[str]]] = {JOBS: {}, PODS: {}}
         self._runs: dict[Key, str] = {}
+        self._departed: dict[Key, dict[str, Manifest]] = {}
 
     def known(self) -> list[Key]:
         """Return the keys of all runs."""
@@ -68,9 +69,24 @@ class Store:
         return iter(list(self._shelves[RUNS].objects.values()))
 
     def children(self, resource: str, key: Key) -> list[Manifest]:
-        """Return the Jobs or pods that carry a run's name."""
+        """Return the Jobs or pods that carry a run's name, pods that are gone but not yet forgotten included."""
         objects = self._shelves[resource].objects
-        return [objects[uid] for uid in sorted(self._children[resource].get(key, ()))]
+        departed = self._departed.get(key, {}).values() if resource == PODS else ()
+        return [*(objects[uid] for uid in sorted(self._children[resource].get(key, ()))), *departed]
+
+    def forget(self, key: Key, uids: Collection[str] | None = None) -> bool:
+        """Forget pods that are gone, those named or all. Returns whether there were any.
+
+        The end of a trainer and of its pod may be told within a moment, and the pod takes the trainer's last words
+        with it. So a pod whose trainer has ended stays among the children until its words have been written down.
+        """
+        departed = self._departed.get(key, {})
+        seen = [uid for uid in departed if uids is None or uid in uids]
+        for uid in seen:
+            del departed[uid]
+        if not departed:
+            self._departed.pop(key, None)
+        return bool(seen)
 
     def put(self, resource: str, manifest: Manifest, *, watched: bool = True) -> Key | None:
         """Take an object as a watch, or an answer to a request, gives it; what is not newer is passed over.
@@ -93,7 +109,10 @@ class Store:
         shelf.owed.pop(uid, None)
         if shelf.objects.pop(uid, None) is None:
             return None
-        return self._unfiled(resource, manifest)
+        key = self._unfiled(resource, manifest)
+        if key is not None and resource == PODS and read_pod(manifest).ended is not None:
+            self._departed.setdefault(key, {})[uid] = slim(resource, manifest)
+        return key
 
     def expect_list(self, resource: str) -> None:
         """Say that a list of a kind is about to be asked for: what is deleted from now on stays deleted."""

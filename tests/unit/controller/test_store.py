@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from gradientrun.cluster import JOBS, PODS, RUNS
+from gradientrun.observed import read_pod
 from gradientrun.runs import Manifest
 from gradientrun.store import Store, slim
-from tests.unit.controller.manifests import UID, job_manifest, pod_manifest, run_manifest, running
+from tests.unit.controller.manifests import UID, ended, job_manifest, last_words, pod_manifest, run_manifest, running
 
 KEY = ("team", "first")
 
@@ -50,6 +51,24 @@ def test_what_is_deleted_is_gone_and_a_late_word_does_not_bring_it_back(store: S
     store.put(PODS, pod_manifest())
     assert store.remove(PODS, pod_manifest()) == KEY
     assert store.put(PODS, at_version(pod_manifest(), 999)) is None
+    assert store.children(PODS, KEY) == []
+
+
+def test_the_last_words_of_a_pod_that_is_gone_are_kept_until_they_are_written_down(store: Store) -> None:
+    store.put(PODS, pod_manifest(**running()))
+    last = at_version(pod_manifest(**ended(143, last_words(5, 4))), 9)
+    assert store.remove(PODS, last) == KEY, "the end of the trainer and of the pod are told as one"
+    (pod,) = store.children(PODS, KEY)
+    assert read_pod(pod).final is not None
+    assert not store.forget(KEY, {"another"})
+    assert store.forget(KEY, {"pod-fast-0-aaaaa"})
+    assert not store.forget(KEY)
+    assert store.children(PODS, KEY) == []
+
+
+def test_a_pod_that_is_gone_without_an_end_leaves_nothing(store: Store) -> None:
+    store.put(PODS, pod_manifest(**running()))
+    store.remove(PODS, pod_manifest(**running()))
     assert store.children(PODS, KEY) == []
 
 
