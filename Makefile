@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: help
 help:  ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: venv
 venv: $(STAMP)  ## Install everything into .venv (first time: torch alone is 5 GB on disk, some 3 minutes)

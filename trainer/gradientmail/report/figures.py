@@ -32,7 +32,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """Units that a learner had claimed and has not finished, from its last receipt to its latest heartbeat or farewell."""
+    """Units that a learner had claimed and not finished, from its last receipt to its latest heartbeat or farewell."""
 
     node: str
     units: int
