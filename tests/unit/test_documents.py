@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 from gradientmail.cli import COMMANDS, application
 from gradientmail.exits import Exit
+from gradientmail.mailbox import MailboxUnavailable
+from gradientmail.manifest import parse_manifest
 from gradientmail.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +62,35 @@ def test_every_option_is_described_and_no_other(document: str, command: str) -> 
     assert described - options_of(command) == set()
     missing = options_of(command) - described - {"--help"}
     assert {name for name in missing if f"--no-{name.removeprefix('--')}" not in described} == set()
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_whole_manifests_are_valid(document: Path) -> None:
+    for text in blocks(document, "yaml"):
+        if text.startswith("apiVersion: gradientmail.io"):
+            assert parse_manifest(text, name_of(document)).metadata.name == "first"
+
+
+def test_the_example_of_library_use_runs() -> None:
+    (example,) = blocks(ROOT / "README.md", "python")
+    names: dict[str, Any] = {"session": nullcontext(), "rank": 0, "load_unit": lambda unit: [(unit.first, unit)]}
+    exec(example.replace("s3://bucket/runs/first", "memory:readme"), names)
+    assert len(list(names["box"].list("consumed/"))) == 800
+
+
+def test_the_examples_of_the_mailbox_run() -> None:
+    verbs, faults = blocks(ROOT / "docs/mailbox.md", "python")
+    names: dict[str, Any] = {}
+    exec(verbs.replace("s3://bucket/runs/first", "memory:document"), names)
+    assert list(names["box"].list()) == []
+    exec(faults, names)
+    with pytest.raises(MailboxUnavailable):
+        names["box"].put_if_absent("units/a", b"n")
+    assert names["box"].injected["lost answer"] == 1
 
 
 def test_every_exit_code_is_described() -> None:
