@@ -41,7 +41,7 @@ def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]
         "estimatedRemainingSeconds": None if verdict.over else _remaining(facts, records),
         "nodesRunning": len(facts.live),
         "nodesWanted": sum(pool.replicas for pool in run.pools),
-        "nodes": _nodes(facts, records),
+        "nodes": _nodes(facts, records, over=verdict.over),
         "pools": [_pool(pool, facts, records) for pool in run.pools],
         "learners": write_records(records),
         "conditions": _conditions(facts, verdict, summary(found)),
@@ -108,14 +108,14 @@ def _remaining(facts: Facts, records: Iterable[Record]) -> int | None:
     return round(left / pace) if pace else None
 
 
-def _nodes(facts: Facts, records: list[Record]) -> list[dict[str, Any]]:
-    nodes = [_node(pool, index, facts, records) for pool in facts.run.pools for index in range(pool.replicas)]
+def _nodes(facts: Facts, records: list[Record], *, over: bool) -> list[dict[str, Any]]:
+    nodes = [_node(pool, index, facts, records, over) for pool in facts.run.pools for index in range(pool.replicas)]
     if len(nodes) > NODES_LISTED:
         nodes.sort(key=lambda node: ("message" not in node, node["phase"] != "Running"))
     return nodes[:NODES_LISTED]
 
 
-def _node(pool: Pool, index: int, facts: Facts, records: list[Record]) -> dict[str, Any]:
+def _node(pool: Pool, index: int, facts: Facts, records: list[Record], over: bool) -> dict[str, Any]:
     name = f"{pool.name}-{index}"
     pods = [pod for pod in facts.pods if pod.node == name]
     pod = max(pods, key=lambda pod: (not pod.over, pod.created), default=None)
@@ -128,7 +128,7 @@ def _node(pool: Pool, index: int, facts: Facts, records: list[Record]) -> dict[s
         "name": name,
         "pool": pool.name,
         "pod": pod.name if pod else None,
-        "phase": _node_phase(index, pod, job, facts),
+        "phase": _node_phase(index, pod, job, facts, over=over),
         "claimed": sum(record.claimed for record in mine),
         "consumed": sum(record.consumed for record in mine),
         "step": _step(pod, facts, previous),
@@ -148,7 +148,7 @@ def _recorded_node(facts: Facts, name: str) -> Mapping[str, Any]:
     return next((node for node in facts.before.get("nodes") or [] if node.get("name") == name), {})
 
 
-def _node_phase(index: int, pod: PodView | None, job: JobView | None, facts: Facts) -> str:
+def _node_phase(index: int, pod: PodView | None, job: JobView | None, facts: Facts, *, over: bool) -> str:
     if job is not None and index in job.succeeded:
         return "Succeeded"
     if job is not None and index in job.failed:
@@ -157,7 +157,7 @@ def _node_phase(index: int, pod: PodView | None, job: JobView | None, facts: Fac
         return "Pending"
     if pod.succeeded:
         return "Succeeded"
-    if job is not None and job.finished == "Failed":
+    if (job is not None and job.finished == "Failed") or (over and pod.over):
         return "Failed"
     return "Running" if pod.live(facts.now) else "Pending"
 

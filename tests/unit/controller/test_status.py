@@ -204,6 +204,13 @@ def test_a_node_that_was_stopped_with_the_run_says_so_and_one_that_never_came_do
     ]  # fmt: skip
 
 
+def test_a_node_that_has_ended_the_run_has_failed_and_is_not_waited_for() -> None:
+    failed = status_of(begun(), pod_manifest(**ended(2, last_words(0, 0, message="no such bucket"))), job_manifest())
+    assert failed["nodes"][0]["phase"] == "Failed"
+    assert failed["nodes"][0]["message"] == "no such bucket (exit code 2)"
+    assert status_of(begun(), pod_manifest(**ended(1)), job_manifest())["nodes"][0]["phase"] == "Pending"
+
+
 def test_counts_that_arrive_after_the_end_are_still_taken() -> None:
     run = begun(activeDeadlineSeconds=100)
     counts = {A0: Counts(claimed=3, consumed=1)}
