@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.harness.api import POLICIES, POLICY_BINDINGS, QUOTAS, Api, Object
+from tests.cluster.harness.api import JOBS, POLICIES, POLICY_BINDINGS, QUOTAS, Api, ApiError, Object
 from tests.cluster.harness.controller import Controller
 from tests.cluster.harness.manifests import (
     ending,
@@ -26,6 +26,7 @@ from tests.cluster.harness.waiting import until
 WAIT_SECONDS = 75.0
 SOON = {"startDeadlineSeconds": 30}
 TEN = {"steps": 10, "batch": 1, "lanes": 1, "unitSteps": 1}
+NODE_FAILED = ("ConfigurationError", "NodesFailed", "TooManyUnitsLost")
 POLICY = "gradientmail-test-no-jobs"
 
 
@@ -61,6 +62,17 @@ def _deny_jobs(api: Api, namespace: str) -> None:
     binding = {"policyName": POLICY, "validationActions": ["Deny"], "matchResources": here}
     api.create(POLICIES, None, policy)
     api.create(POLICY_BINDINGS, None, {"metadata": {"name": POLICY}, "spec": binding})
+    until(lambda: _is_denied(api, namespace), "the policy to be in force", 30)
+
+
+def _is_denied(api: Api, namespace: str) -> bool:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}
+    job = {"metadata": {"generateName": "a-"}, "spec": {"template": {"spec": pod}}}
+    try:
+        api.create(JOBS, namespace, job, dryRun="All")
+    except ApiError as error:
+        return "cost-centre" in str(error)
+    return False
 
 
 def _with_spec(**spec: Any) -> Callable[[Namespace], list[Object]]:
@@ -237,6 +249,9 @@ def test_a_mistake_is_told_in_words_to_act_on(started: Mapping[str, Run], mistak
         assert status["phase"] == "Failed"
         assert condition(status, "Complete") == {}
         until(lambda: run.running_pods() == [], "all nodes to stop", 60, run.pods)
+        if mistake.reason in NODE_FAILED:
+            assert [pod["status"]["phase"] for pod in run.pods("a")] == ["Failed"], "its log can still be read"
+            assert next(node for node in run.status["nodes"] if node["pool"] == "a")["phase"] == "Failed"
     else:
         assert status["phase"] == "Pending"
     until(lambda: run.events()[mistake.reason], f"an event {mistake.reason}", 10, run.events)

@@ -52,7 +52,7 @@ def call(
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(f"{_words(command)} did not end within {seconds:.0f} s") from error
     if done.returncode:
-        raise CommandFailed(f"{_words(command)}: {(done.stderr or done.stdout or '').strip()}")
+        raise CommandFailed(f"{_words(command)}: {done.stdout.strip()} {(done.stderr or '').strip()}")
     return done.stdout
 
 
