@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -71,9 +72,9 @@ def test_a_silent_learners_units_are_lost_once_the_limit_has_passed(box: Mailbox
     started(box)
     put(box, [("units/000000-0.json", A.encode()), (beat_key(A, 1), word(A))])
     state = read(box)
-    assert state.lost(EPOCH + 60.0) == {}
-    assert state.lost(EPOCH + 60.1) == {"000000-0.json": A}
-    assert state.lost(EPOCH + 6.0, silent_after=5.0) == {"000000-0.json": A}
+    assert replace(state, read_at=EPOCH + 60.0).lost() == {}
+    assert replace(state, read_at=EPOCH + 60.1).lost() == {"000000-0.json": A}
+    assert replace(state, read_at=EPOCH + 6.0).lost(silent_after=5.0) == {"000000-0.json": A}
 
 
 def test_foreign_objects_are_skipped_and_counted(box: Mailbox) -> None:
@@ -111,7 +112,7 @@ def test_without_a_manifest_the_total_is_unknown(box: Mailbox) -> None:
     assert (state.manifest, state.total, state.complete) == (None, None, False)
     assert state.owners == {"any-name": "node-0"}
     assert state.learners["node-0"].presence(EPOCH) == "unknown"
-    assert state.lost(EPOCH + 1e9) == {}
+    assert replace(state, read_at=EPOCH + 1e9).lost() == {}
 
 
 def test_a_manifest_that_cannot_be_read_is_foreign(box: Mailbox) -> None:

@@ -141,10 +141,9 @@ class RunState:
         known = self.learners.get(learner)
         return known.node if known else learner
 
-    def lost(self, now: float | None = None, silent_after: float = SILENT_AFTER_SECONDS) -> dict[str, str]:
+    def lost(self, *, silent_after: float = SILENT_AFTER_SECONDS) -> dict[str, str]:
         """Return the owner of each unit that nobody will train: its owner has left or fallen silent."""
-        moment = self.read_at if now is None else now
-        gone = {name for name, each in self.learners.items() if each.presence(moment, silent_after) in GONE}
+        gone = {name for name, each in self.learners.items() if each.presence(self.read_at, silent_after) in GONE}
         return {identifier: owner for identifier, owner in self.owners.items() if owner in gone}
 
 

@@ -62,8 +62,8 @@ class _Scale:
         return seconds / self.end * self.pixels
 
 
-def draw(figures: RunFigures, folder: Path, *, stem: str = "timeline") -> list[Path]:
-    """Write `{stem}.png` and `{stem}.svg` into the folder and return their paths.
+def draw(figures: RunFigures, folder: Path) -> list[Path]:
+    """Write `timeline.png` and `timeline.svg` into the folder and return their paths.
 
     Raises PictureNotPossible if matplotlib is missing or no unit has been trained.
     """
@@ -77,7 +77,7 @@ def draw(figures: RunFigures, folder: Path, *, stem: str = "timeline") -> list[P
 
     with mpl.rc_context(STYLE):
         figure = _figure(figures)
-        paths = [folder / f"{stem}.png", folder / f"{stem}.svg"]
+        paths = [folder / "timeline.png", folder / "timeline.svg"]
         for path in paths:
             metadata = {"Date": None} if path.suffix == ".svg" else {}
             figure.savefig(path, dpi=DOTS_PER_INCH, transparent=True, metadata=metadata)

@@ -16,11 +16,11 @@ MESSAGE_BYTES = 4096
 logger = logging.getLogger(__name__)
 
 
-def termination_message(progress: NodeProgress, limit: int = MESSAGE_BYTES) -> bytes:
-    """Return the progress as JSON of at most `limit` bytes; its message is cut short if need be."""
+def termination_message(progress: NodeProgress) -> bytes:
+    """Return the progress as JSON of at most MESSAGE_BYTES; its message is cut short if need be."""
     text = progress.to_json().encode()
-    while len(text) > limit and progress.message:
-        kept = len(progress.message) - max(2, (len(text) - limit) // 6)
+    while len(text) > MESSAGE_BYTES and progress.message:
+        kept = len(progress.message) - max(2, (len(text) - MESSAGE_BYTES) // 6)
         progress = replace(progress, message=f"{progress.message[: max(0, kept)]}…" if kept > 0 else "")
         text = progress.to_json().encode()
     return text

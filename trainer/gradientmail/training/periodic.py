@@ -10,19 +10,20 @@ from typing import Self
 
 logger = logging.getLogger(__name__)
 
+JOIN_SECONDS = 5.0
+
 
 class Periodic:
     """A context manager: within it `call` is called at once and every `seconds`, on a daemon thread called `name`.
 
     What `call` raises is logged once in a row and does not end the thread. Leaving the block waits
-    for the call under way, for at most `patience_seconds`.
+    for the call under way, for at most JOIN_SECONDS.
     """
 
-    def __init__(self, name: str, seconds: float, call: Callable[[], object], *, patience_seconds: float = 5.0) -> None:
+    def __init__(self, name: str, seconds: float, call: Callable[[], object]) -> None:
         self._name = name
         self._seconds = seconds
         self._call = call
-        self._patience_seconds = patience_seconds
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -34,7 +35,7 @@ class Periodic:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        self._thread.join(self._patience_seconds)
+        self._thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
         failing = False
