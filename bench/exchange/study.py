@@ -34,7 +34,7 @@ from gradientmail.mailbox.memory import MemoryStore
 CONTEXT, WIDTH = 32, 32
 LANES, SHARE, UNIT_STEPS = 4, 16, 5
 HELD_OUT = 1024
-POINTS = 24
+POINTS = 16
 UNEQUAL = (1.0, 2.0, 2.0, 4.0)
 EQUAL = (16 / 9,) * 4
 """The same samples per second in all."""
@@ -45,8 +45,8 @@ class Setting:
     """One run's choices."""
 
     seed: int = 0
-    steps: int = 2000
-    lr: float = 4e-3
+    steps: int = 1500
+    lr: float = 8e-3
     sync_every: int = 20
     fragments: int = 4
     outer_lr: float = 1.0

@@ -51,6 +51,7 @@ def correction(parameters: Tensor, anchor: Tensor, merged: Tensor | None) -> Ten
     merged: the learner's delta that the version holds, if it holds one. Its parameters then were
     `anchor - merged` up to rounding, and only what it has learned since is added to the version:
     theta + (parameters - (anchor - merged)). Otherwise all since the anchor is: theta + (parameters - anchor).
+    Where the version is the one after the anchor, parameters - anchor is its step.
     """
     difference = parameters - anchor
     return difference if merged is None else difference.add_(merged.to(difference.dtype))

@@ -3,9 +3,10 @@
 Thread: `take`, `adopt` and `start` belong to the training thread, `serve` to the background
 thread. The protocol never has both at work on one fragment's anchor or delta at the same time.
 
-Memory on the CPU, in float32 numbers per parameter: one for the anchor; half of one (bfloat16) or
-one for the delta last offered; one for the outer momentum where this learner is the closer; and
-up to five for the one fragment under way.
+Memory on the CPU, in bytes per parameter with bfloat16 transfer: 4 for the anchor, 2 for the delta
+last offered, 2 for the step to a version not yet adopted, 4 for the outer momentum where this
+learner closes the rounds; and about 16 for the one fragment at work. With float32 transfer, 4 for
+each of these. While a learner skips versions, 8 for a version on its way instead of 2.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ class Diverged(RuntimeError):
 class _Ready:
     """A version on its way to the training thread."""
 
-    parameters: Tensor
-    change: OnDevice
+    changes: tuple[OnDevice, ...]
     """What is added to the learner's parameters, or, when joining, replaces them."""
+    step: Tensor | None = None
+    """What makes the anchor the version; or else:"""
+    parameters: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class _Closed:
     """A version that this learner has made: it need not be downloaded."""
 
     digest: str
-    parameters: Tensor
+    step: Tensor
     momentum: Tensor
 
 
@@ -60,6 +63,7 @@ class Replica:
         self._agreement = agreement
         self._transfer: torch.dtype = getattr(torch, agreement.transfer_dtype)
         self._anchors: dict[int, Tensor] = {}
+        self._steps: dict[int, Tensor] = {}
         self._copies: dict[int, OnDevice] = {}
         self._deltas: dict[int, Tensor] = {}
         self._ready: dict[int, _Ready] = {}
@@ -68,7 +72,7 @@ class Replica:
     @property
     def anchors(self) -> list[Tensor]:
         """The versions held, flat float32 on the CPU, by fragment."""
-        return [self._anchors[fragment] for fragment in sorted(self._anchors)]
+        return [self._anchor(fragment) for fragment in sorted(self._anchors)]
 
     # On the training thread.
 
@@ -79,8 +83,12 @@ class Replica:
     def adopt(self, fragment: int, adoption: Adoption) -> None:
         """Take over the version that is ready."""
         ready = self._ready.pop(fragment)
-        self._parameters.add(fragment, ready.change)
-        self._anchors[fragment] = ready.parameters
+        for change in ready.changes:
+            self._parameters.add(fragment, change)
+        if ready.parameters is not None:
+            self._anchors[fragment] = ready.parameters
+        elif ready.step is not None:
+            self._steps[fragment] = ready.step
         self._copies.pop(fragment, None)
         self._deltas.pop(fragment, None)
         closed = self._closed.get(fragment)
@@ -90,14 +98,17 @@ class Replica:
     def start(self) -> None:
         """Replace the model's parameters by the versions fetched when joining."""
         for fragment, ready in self._ready.items():
-            self._parameters.load(fragment, ready.change)
+            assert ready.parameters is not None
+            self._parameters.load(fragment, ready.changes[0])
             self._anchors[fragment] = ready.parameters
         self._ready.clear()
 
     def settle(self) -> None:
-        """Replace the model's parameters by the versions held: what rounding has left over goes."""
-        for fragment, anchor in self._anchors.items():
-            self._parameters.load(fragment, self._parameters.to_device(fragment, anchor))
+        """Replace the model's parameters by the versions held, rid of rounding, and let go of everything else."""
+        for fragment in self._anchors:
+            self._parameters.load(fragment, self._parameters.to_device(fragment, self._anchor(fragment)))
+        for held in (self._anchors, self._copies, self._deltas, self._ready, self._closed):
+            held.clear()
 
     # On the background thread.
 
@@ -120,35 +131,53 @@ class Replica:
             digests.append(self._blobs.write(fragment, 0, flat))
         return Founded(tuple(digests))
 
+    def _anchor(self, fragment: int) -> Tensor:
+        """Return the anchor. A step that the training thread has adopted is added only now, off that thread."""
+        anchor, step = self._anchors[fragment], self._steps.pop(fragment, None)
+        return anchor if step is None else anchor.add_(step)
+
     def _fetch(self, request: Fetch) -> Fetched:
-        version = request.version
+        fragment = request.version.fragment
+        merged = self._deltas[fragment] if request.merged else None
         try:
-            parameters = self._downloaded(version, request.anchor)
+            ready = self._by_step(request, merged) or self._by_parameters(request, merged)
         except BlobRefused as why:
             return Fetched(False, str(why))
-        if parameters is None:
-            return Fetched(False)
-        if request.anchor is None:
-            change = parameters
-        else:
-            merged = self._deltas[version.fragment] if request.merged else None
-            change = correction(parameters, self._anchors[version.fragment], merged)
-        self._ready[version.fragment] = _Ready(parameters, self._parameters.to_device(version.fragment, change))
-        return Fetched(True)
+        if ready is not None:
+            self._ready[fragment] = ready
+        return Fetched(ready is not None)
 
-    def _downloaded(self, version: Version, anchor: Version | None) -> Tensor | None:
-        closed = self._closed.get(version.fragment)
+    def _by_step(self, request: Fetch, merged: Tensor | None) -> _Ready | None:
+        """Return the version after the anchor by its step: half the bytes, and nothing else is held of it."""
+        version, closed = request.version, self._closed.get(request.version.fragment)
+        if request.anchor is None or request.anchor.version != version.version - 1:
+            return None
         if closed is not None and closed.digest == version.parameters:
-            return closed.parameters
-        if version.step and anchor is not None and anchor.version == version.version - 1:
+            step: Tensor | None = closed.step
+        elif version.step is not None:
             step = self._blobs.read(version.fragment, version.version, version.step, self._transfer)
-            return None if step is None else self._anchors[version.fragment] + step.float()
-        return self._blobs.read(version.fragment, version.version, version.parameters, torch.float32)
+        else:
+            step = None
+        if step is None:
+            return None
+        self._anchor(version.fragment)
+        parts = (step,) if merged is None else (step, merged)
+        return _Ready(tuple(self._parameters.to_device(version.fragment, part) for part in parts), step=step)
+
+    def _by_parameters(self, request: Fetch, merged: Tensor | None) -> _Ready | None:
+        version = request.version
+        parameters = self._blobs.read(version.fragment, version.version, version.parameters, torch.float32)
+        if parameters is None:
+            return None
+        change = parameters
+        if request.anchor is not None:
+            change = correction(parameters, self._anchor(version.fragment), merged)
+        return _Ready((self._parameters.to_device(version.fragment, change),), parameters=parameters)
 
     def _publish(self, fragment: int, version: int) -> str:
         if fragment in self._copies:  # else it is written again, for the first time was cut short
             flat = self._parameters.to_host(self._copies.pop(fragment))
-            self._deltas[fragment] = self._finite(fragment, delta(self._anchors[fragment], flat, self._transfer))
+            self._deltas[fragment] = self._finite(fragment, delta(self._anchor(fragment), flat, self._transfer))
         return self._blobs.write(fragment, version, self._deltas[fragment])
 
     def _finite(self, fragment: int, difference: Tensor) -> Tensor:
@@ -163,7 +192,7 @@ class Replica:
     def _merge(self, anchor: Version, contributions: tuple[Contribution, ...]) -> Merging:
         merged: list[Contribution] = []
         refused: dict[str, str] = {}
-        before = self._anchors[anchor.fragment]
+        before = self._anchor(anchor.fragment)
         gradient = mean(self._deltas_of(contributions, merged, refused), before)
         momentum = self._momentum(anchor)
         if gradient is None:
@@ -197,7 +226,7 @@ class Replica:
         return value
 
     def _momentum(self, anchor: Version) -> Tensor:
-        zero = torch.zeros_like(self._anchors[anchor.fragment])
+        zero = torch.zeros_like(self._anchor(anchor.fragment))
         closed = self._closed.get(anchor.fragment)
         if anchor.momentum is None:
             return zero
@@ -217,5 +246,5 @@ class Replica:
         parameters = self._blobs.write(fragment, number, outer.parameters)
         momentum = self._blobs.write(fragment, number, outer.momentum) if self._agreement.outer_momentum else None
         step = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, outer.step)
-        self._closed[fragment] = _Closed(parameters, outer.parameters, outer.momentum)
+        self._closed[fragment] = _Closed(parameters, outer.step, outer.momentum)
         return Merging(parameters, momentum, step, merged, refused)

@@ -31,10 +31,24 @@ from gradientmail.exchange.driver import Driver
 from gradientmail.exchange.joining import found_or_read, join
 from gradientmail.exchange.keys import member_key
 from gradientmail.exchange.learner import Learner
+from gradientmail.exchange.memory import SMALLEST_BYTES, give_back
 from gradientmail.exchange.options import Options, agreement, check
 from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.replica import Replica
-from gradientmail.exchange.requests import Adopt, Answer, Create, Instruction, Merge, Merging, Refused, Request, Take
+from gradientmail.exchange.requests import (
+    Adopt,
+    Answer,
+    Create,
+    Fetch,
+    Found,
+    Instruction,
+    Merge,
+    Merging,
+    Publish,
+    Refused,
+    Request,
+    Take,
+)
 from gradientmail.exchange.statistics import Counts, ExchangeObserver, ExchangeStatistics, Silent
 from gradientmail.mailbox import Mailbox, MailboxError, check_key
 from gradientmail.patterns.retrying import Patience, Stopped
@@ -190,6 +204,7 @@ class Session:
             raise RuntimeError("a session can be entered once: make another")
         self._entered_at = self._clock()
         parameters = Parameters(self._model, self._agreement.fragments)
+        self._large = parameters.bytes >= SMALLEST_BYTES
         self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request))
         self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
         patience = Patience(self._options.outage_seconds, self._stop.wait, clock=self._clock)
@@ -301,6 +316,8 @@ class Session:
         )
 
     def _told(self, request: Request, answer: Answer) -> None:
+        if self._large and isinstance(request, Found | Fetch | Publish | Merge):
+            give_back()
         match request, answer:
             case Merge(anchor), Merging(merged=merged):
                 self._counts.closed += 1
