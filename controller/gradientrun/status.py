@@ -13,14 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from gradientmail.run import Pool
+from gradientmail.run_status import NODES_LISTED
 from gradientrun.accounts import Record, Units, read_records, tally, unit_count, updated, write_records
 from gradientrun.observed import JobView, Observed, PodView
 from gradientrun.runs import Run, read_time, write_time
 from gradientrun.stalls import Stall, failure_words, pod_stall, stalls, summary
 from gradientrun.verdict import INVALID_SPEC, Facts, Verdict, condition, judge
 
-NODES_LISTED = 50
-"""Nodes named one by one in the status; in runs of more, those that run well are left to the pools' sums first."""
 MESSAGE_LIMIT = 1024
 
 

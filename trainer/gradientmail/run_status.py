@@ -15,7 +15,7 @@ from gradientmail.run import Part
 RunPhase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
 NodePhase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
-NODES_LISTED = 100
+NODES_LISTED = 50
 """Nodes that a status can list one by one; pools sum up all of them."""
 MOST_LEARNERS = 10_000
 """Records that a status can hold: of 1,000 nodes, each with all its pods that still exist."""
@@ -136,7 +136,7 @@ class RunStatus(Part):
     nodes_wanted: Count | None = None
     """Nodes that the pools should have."""
     nodes: Annotated[list[NodeStatus], Field(max_length=NODES_LISTED)] = Field(default_factory=list)
-    """Nodes one by one, of large runs only the first hundred."""
+    """Nodes one by one, of large runs only fifty: those that run well are left to the pools' sums first."""
     pools: Annotated[list[PoolStatus], Field(max_length=50)] = Field(default_factory=list)
     """Pools, each over all its nodes."""
     learners: Annotated[list[LearnerRecord], Field(max_length=MOST_LEARNERS)] = Field(default_factory=list)
