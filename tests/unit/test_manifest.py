@@ -307,6 +307,13 @@ def test_any_arguments_come_back_equal(args: dict[str, object], form: str) -> No
     assert parse_manifest(dump_manifest(run, "json" if form == "json" else "yaml")) == run
 
 
+@pytest.mark.parametrize("text", ["1e100", "1e-4", "0o17", "2026-01-31", "12:30:45", "on", "~", "<<", "=", ""])
+def test_text_that_looks_like_something_else_comes_back_as_text(text: str) -> None:
+    data = json.loads(dump_manifest(parse_manifest(RUN), "json"))
+    data["spec"]["trainer"]["args"] = {"value": text, text: 1}
+    assert parse_manifest(dump_manifest(run_from_object(data))).spec.trainer.args == {"value": text, text: 1}
+
+
 def test_importing_the_manifest_imports_no_torch() -> None:
     code = "import gradientmail.manifest, gradientmail.crd, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from gradientmail.exits import UserError
 from gradientmail.manifest_sentences import dotted, sentences
 from gradientmail.run import API_VERSION, GROUP, KIND, GradientRun
-from gradientmail.strict_yaml import Document, YAMLProblem, compose, read, top_level
+from gradientmail.strict_yaml import Document, YAMLProblem, compose, dump, read, top_level
 
 MOST_BYTES = 1 << 20
 """Bytes of a manifest; Kubernetes takes little more."""
@@ -55,6 +55,11 @@ def _located(source: str, problem: ManifestProblem) -> str:
 
 def load_manifest(path: str | Path) -> GradientRun:
     """Return the GradientRun in the file. Raises ManifestError."""
+    return manifest_of(manifest_bytes(path), str(path))
+
+
+def manifest_bytes(path: str | Path) -> bytes:
+    """Return what the file holds, read once: a pipe gives it only once. Raises ManifestError."""
     source = str(path)
     try:
         raw = Path(path).read_bytes()
@@ -66,6 +71,11 @@ def load_manifest(path: str | Path) -> GradientRun:
         raise _refused(source, f"cannot be read: {error.strerror}") from None
     if len(raw) > MOST_BYTES:
         raise _refused(source, f"has {len(raw)} bytes: a manifest has at most {MOST_BYTES}")
+    return raw
+
+
+def manifest_of(raw: bytes, source: str) -> GradientRun:
+    """Return the GradientRun in a file's bytes; `source` names the file in messages. Raises ManifestError."""
     try:
         return parse_manifest(raw.decode("utf-8-sig"), source=source)
     except UnicodeDecodeError as error:
@@ -91,7 +101,7 @@ def dump_manifest(run: GradientRun, form: Literal["yaml", "json"] = "yaml") -> s
     value = run.model_dump(mode="json", by_alias=True)
     if form == "json":
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+    return dump(value)
 
 
 def _refused(source: str, sentence: str) -> ManifestError:

@@ -101,6 +101,20 @@ def compose(text: str) -> list[yaml.Node]:
         raise YAMLProblem("not usable: its parts are nested too deeply") from None
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either PyYAML or Kubernetes would take for something else, as `1e100`."""
+
+
+for _first, _rules in _Resolver.yaml_implicit_resolvers.items():
+    for _tag, _pattern in _rules:
+        _Dumper.add_implicit_resolver(_tag, _pattern, [_first])
+
+
+def dump(value: Any) -> str:
+    """Return a value as YAML that `read` gives back."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
