@@ -84,7 +84,7 @@ def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
         lives = _live_and_die_until_succeeded(run, cluster)
     finally:
         controller.scale(1)
-    assert lives >= 6, "status, ConfigMap, two Jobs, and status again until the end"
+    assert lives >= 5, "status, ConfigMap, two Jobs, their nodes, and status again until the end"
     status = run.wait_phase("Succeeded", 30)
     assert status["units"] == {"total": 24, "claimed": 24, "consumed": 24, "lost": 0, "percent": 100}
     check_final_counts(run)
@@ -107,7 +107,7 @@ def _live_and_die_until_succeeded(run: Run, cluster: Site) -> int:
         while not _succeeded(run):
             lives += 1
             assert lives < 60, f"no end after 60 lives: {said()}"
-            with _dying(cluster, log.fileno()) as process:
+            with _dying(cluster, log.fileno(), life=1 + lives % 3) as process:
                 until(partial(_ended, process, run), "the controller to make a change", 30, said)
     return lives
 
@@ -121,9 +121,10 @@ def _succeeded(run: Run) -> bool:
 
 
 @contextmanager
-def _dying(cluster: Site, log: int) -> Iterator[subprocess.Popen[bytes]]:
+def _dying(cluster: Site, log: int, *, life: int) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, str(NODES_FOLDER / "dying_controller.py"), "--metrics-port=18080", "--log-format=text"]
-    with subprocess.Popen(words, env=dict(cluster.tool.environment), stdout=log, stderr=log, cwd=ROOT) as process:
+    environment = {**cluster.tool.environment, "LIFE": str(life)}
+    with subprocess.Popen(words, env=environment, stdout=log, stderr=log, cwd=ROOT) as process:
         try:
             yield process
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cluster.harness.api import PODS, SERVICE_ACCOUNTS, Object
+from tests.cluster.harness.api import SERVICE_ACCOUNTS, Object
 from tests.cluster.harness.manifests import ending, holding, pool_with, run_manifest
 from tests.cluster.harness.namespaces import Namespace
 from tests.cluster.harness.runs import Run
@@ -20,7 +20,8 @@ def test_a_template_reaches_the_pod_and_a_sidecar_does_not_hold_it_up(namespace:
     (gated,) = run.pods()
     namespace.kubectl("--namespace", namespace.name, "patch", "pod", gated["metadata"]["name"], "--patch", UNGATED)
     assert run.wait_phase("Succeeded", 60)["units"]["consumed"] == 1
-    _check_pod(namespace.api.get(PODS, namespace.name, gated["metadata"]["name"]), run)
+    (ended,) = until(lambda: [pod for pod in run.pods() if pod["status"]["phase"] == "Succeeded"], "the pod to end", 30)
+    _check_pod(ended, run)
 
 
 UNGATED = '{"spec": {"schedulingGates": [{"name": "example.com/data-is-staged", "$patch": "delete"}]}}'

@@ -1,7 +1,5 @@
-"""The controller, killed by SIGKILL in the middle of its first change to the cluster: the server has made it, and the
-controller does not know.
-
-Started anew each time it dies, it takes every step of a run in a life of its own.
+"""The controller, killed by SIGKILL in the middle of a change to the cluster: the server has made it, and the
+controller does not know. LIFE is how many changes it lives for.
 """
 
 from __future__ import annotations
@@ -15,7 +13,9 @@ from gradientrun.cluster import Cluster
 from gradientrun.runs import Manifest
 
 CHANGES = ("POST", "PATCH", "PUT", "DELETE")
+LIFE = int(os.environ["LIFE"])
 ordinary = Cluster._request
+changes: list[str] = []
 
 
 async def request(
@@ -29,8 +29,10 @@ async def request(
 ) -> Manifest:
     answer = await ordinary(self, verb, path, body, content=content, query=query)
     if verb in CHANGES and "selfsubjectaccessreviews" not in path:
-        print(f"killed after {verb} {path}", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        changes.append(f"{verb} {path}")
+        if len(changes) == LIFE:
+            print(f"killed after {changes}", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
     return answer
 
 
