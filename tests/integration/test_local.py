@@ -147,6 +147,19 @@ def test_a_configuration_error_is_told_once(tmp_path: Path) -> None:
     assert done.stderr.startswith("gradientmail: task 'tiny:task' has no argument 'no_such_argument'")
 
 
+def test_a_corrected_manifest_runs_in_the_same_folder_and_may_come_through_a_pipe(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write({**MANIFEST, "spec": {**MANIFEST["spec"], "trainer": {"task": "tiny:tusk", "microBatch": 2}}})
+    assert ended(folder.local()).returncode == 2
+    os.mkfifo(tmp_path / "pipe")
+    process = folder.start("local", "pipe", "--out", "out", "--no-picture")
+    (tmp_path / "pipe").write_text(json.dumps(MANIFEST))
+    done = ended(process)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder.out / "manifest.yaml").read_text()) == MANIFEST
+    assert folder.consumed() == 24
+
+
 def test_what_is_wrong_with_the_manifest_is_told_before_anything_is_made(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write({**MANIFEST, "spec": {**MANIFEST["spec"], "nodes": []}})

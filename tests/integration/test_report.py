@@ -129,6 +129,14 @@ def test_a_folder_without_a_run_is_a_sentence(command: str, tmp_path: Path) -> N
     assert output.startswith(f"{str(tmp_path)!r} holds no run: neither run.json nor claims under units/ were found")
 
 
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    stored(open_mailbox((tmp_path / "mailbox").as_uri()), state(PAGE, steps=6, unit_steps=1))
+    (tmp_path / "file").write_text("")
+    code, output = called("report", str(tmp_path), "--no-picture", "--out", str(tmp_path / "file"))
+    assert code == 2
+    assert "file' cannot be written (File exists): give another folder with --out" in output
+
+
 def test_a_report_before_the_first_unit_says_so(tmp_path: Path) -> None:
     box = open_mailbox((tmp_path / "mailbox").as_uri())
     run = state(PAGE, steps=6, unit_steps=1)

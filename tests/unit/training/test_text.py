@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gradientmail.cli import explained
 from gradientmail.exits import Exit, StoreFailed, UserError
+from gradientmail.mailbox import MailboxUnavailable
 from gradientmail.training.data.corpus import open_corpus
 from gradientmail.training.data.errors import told
 from gradientmail.training.data.text import Made, ShardWriter, Wish, encoded, make_corpus
@@ -121,6 +124,22 @@ def test_no_text_is_one_sentence(tmp_path: Path, name: str, sentence: str) -> No
         make_corpus([tmp_path / "in" / name], "*", Wish(tmp_path / "out"))
     assert sentence in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    source = texts(tmp_path, a=b"one")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/out' could not be written: File exists"):
+        make_corpus([source], "*", Wish(tmp_path / "file" / "out"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EROFS, 2), (errno.ELOOP, 2), (errno.EDQUOT, 3), (errno.EIO, 3)])
+def test_what_the_user_has_to_change_is_told_from_what_may_pass(number: int, code: int) -> None:
+    with pytest.raises((UserError, MailboxUnavailable)) as error, told("out", "written"):
+        raise OSError(number, "text")
+    explanation = explained(error.value)
+    assert explanation is not None
+    assert explanation[1] == code
 
 
 def test_full_disk_is_one_sentence() -> None:

@@ -12,7 +12,7 @@ from gradientmail.exits import Exit
 from gradientmail.local.run import LocalOptions, run_here
 from gradientmail.local.screen import LiveScreen, PlainScreen, Screen
 from gradientmail.local.summary import summary_text
-from gradientmail.manifest import load_manifest
+from gradientmail.manifest import manifest_bytes, manifest_of
 from gradientmail.report.table import console
 
 
@@ -44,11 +44,12 @@ def local(
     Ends with 0 if every unit was trained, 5 if units were lost, 2 for what has to be corrected, 130 or 143 after
     SIGINT or SIGTERM. If all nodes fail with one code, that is the code: 3 if the store stayed unreachable, else 1.
     """
-    manifest = load_manifest(file)
+    source = manifest_bytes(file)
+    manifest = manifest_of(source, str(file))
     out_console = console(stderr=as_json)
     live = out_console.is_terminal and not plain
     screen: Screen = LiveScreen(manifest.metadata.name, out_console) if live else PlainScreen(out_console)
-    summary = run_here(manifest, file, LocalOptions(out, mailbox, join, picture), screen)
+    summary = run_here(manifest, source, LocalOptions(out, mailbox, join, picture), screen)
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
     else:

@@ -13,6 +13,7 @@ from gradientmail.report.opening import own_folder, read_named
 from gradientmail.report.table import console, report_text
 from gradientmail.report.writing import write
 from gradientmail.runstate import SILENT_AFTER_SECONDS
+from gradientmail.writing import written_to
 
 
 def register(app: typer.Typer) -> None:
@@ -41,5 +42,8 @@ def report(
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
         console().print(report_text(result))
-    for path in write(result, out or own_folder(run) or Path(), picture=picture):
+    folder = out or own_folder(run) or Path()
+    with written_to(folder, "give another folder with --out"):
+        files = write(result, folder, picture=picture)
+    for path in files:
         typer.echo(f"wrote {path}", err=True)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gradientmail.exits import PrefixInUse, UserError
-from gradientmail.layout import RUN, UNITS
-from gradientmail.mailbox import Store
-from gradientmail.report.opening import MAILBOX_FOLDER, note
+from gradientmail.layout import ALIVE, RUN, UNITS, left_key
+from gradientmail.mailbox import MailboxError, Store
+from gradientmail.report.opening import MAILBOX_FOLDER, MAILBOX_NOTE, note
 from gradientmail.run import GradientRun, MailboxSpec
 from gradientmail.stores import open_url, s3_options
+from gradientmail.writing import written_to
 
 
 @dataclass(frozen=True)
@@ -63,23 +68,59 @@ def mailbox_url(
 
 
 def prepare(
-    manifest: GradientRun, source: Path, *, out: Path | None, asked: str | None, join: bool, moment: float
+    manifest: GradientRun, source: bytes, *, out: Path | None, asked: str | None, join: bool, moment: float
 ) -> Place:
-    """Make the run's folder and see that its mailbox can be reached and is free.
+    """Make the run's folder, which keeps the manifest's text, and see that its mailbox can be reached and is free.
 
-    Raises UserError if the folder cannot be made, PrefixInUse if the mailbox holds another run's claims and
-    `join` was not asked for, and the mailbox's errors.
+    Raises UserError if the folder cannot be made or the URL asked for is no store's, PrefixInUse if the
+    mailbox holds another run's claims and `join` was not asked for, and the mailbox's errors.
     """
-    folder = out or _unused(Path("runs") / manifest.metadata.name, stamp(moment))
-    url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=secrets.token_hex(3))
     spec = manifest.spec.mailbox
-    place = Place(folder, url, open_url(url, s3_options(spec)))
-    check_free(place.box, url, join=join)
-    _make(place.nodes)
-    place.manifest.write_bytes(source.read_bytes())
-    if asked or spec:
-        note(folder, (spec or MailboxSpec(url=url)).model_copy(update={"url": url}))
-    return place
+    if asked is not None:
+        spec = _with_url(spec, asked)
+    token = secrets.token_hex(3)
+    for folder in [out] if out else _names(Path("runs") / manifest.metadata.name, stamp(moment)):
+        url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=token)
+        place = Place(folder, url, open_url(url, s3_options(spec)))
+        check_free(place.box, url, join=join)
+        with written_to(folder, "give another folder with --out"):
+            if _made(folder, afresh=out is None):
+                _fill(place, source, spec)
+                return place
+    raise AssertionError("names have no end")
+
+
+def _fill(place: Place, source: bytes, spec: MailboxSpec | None) -> None:
+    place.nodes.mkdir(exist_ok=True)
+    place.manifest.write_bytes(source)
+    if spec:
+        note(place.folder, spec.model_copy(update={"url": place.mailbox}))
+    else:
+        (place.folder / MAILBOX_NOTE).unlink(missing_ok=True)  # that of a run before, which kept its mailbox elsewhere
+
+
+def withdraw(box: Store, learners: Iterable[str]) -> None:
+    """Remove what a run in which nothing was claimed has left, so that its corrected manifest may use the place.
+
+    What others have written stays, and with it the manifest. A store that fails leaves things as they are.
+    """
+    with suppress(MailboxError):
+        if next(iter(box.list(UNITS)), None) is not None:
+            return
+        beats = [key for learner in learners for key in box.list(f"{ALIVE}{learner}/")]
+        box.delete([*beats, *map(left_key, learners)])
+        if list(islice(box.list(), 2)) == [RUN]:
+            box.delete([RUN])
+
+
+def _with_url(spec: MailboxSpec | None, asked: str) -> MailboxSpec:
+    fields = spec.model_dump(by_alias=True) if spec else {}
+    try:
+        return MailboxSpec.model_validate({**fields, "url": asked})
+    except ValidationError:
+        raise UserError(
+            f"--mailbox is {asked!r}: expected s3://BUCKET/PREFIX or file:///FOLDER, which all nodes can reach"
+        ) from None
 
 
 def check_free(box: Store, url: str, *, join: bool) -> None:
@@ -97,14 +138,18 @@ def check_free(box: Store, url: str, *, join: bool) -> None:
         )
 
 
-def _unused(parent: Path, name: str) -> Path:
-    """Return a folder that is not there yet: two runs may start within one second."""
+def _names(parent: Path, name: str) -> Iterator[Path]:
+    """Yield folders that are not there yet: several runs may start within one second."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(folder for each in names if not (folder := parent / each).exists())
+    return (folder for each in names if not (folder := parent / each).exists())
 
 
-def _make(folder: Path) -> None:
+def _made(folder: Path, *, afresh: bool) -> bool:
+    """Make the folder; False if another run made it first and it was to be made afresh."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"folder {str(folder)!r} cannot be made ({error.strerror}): give another with --out") from error
+        folder.mkdir(parents=True, exist_ok=not afresh)
+    except FileExistsError:
+        if afresh:
+            return False
+        raise
+    return True

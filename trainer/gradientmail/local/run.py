@@ -15,7 +15,7 @@ from types import FrameType
 from gradientmail.exits import Exit, UserError
 from gradientmail.layout import left_key
 from gradientmail.local.children import Child, Children
-from gradientmail.local.folder import Place, prepare
+from gradientmail.local.folder import Place, prepare, withdraw
 from gradientmail.local.machine import usable_cores, visible_gpus
 from gradientmail.local.outcome import End, end_of, exit_code, hopeless
 from gradientmail.local.plan import GRACE_SECONDS, NodePlan, node_plans
@@ -75,8 +75,10 @@ def noted_signals() -> Iterator[Stops]:
             signal.signal(number, handler)
 
 
-def run_here(manifest: GradientRun, source: Path, options: LocalOptions, screen: Screen) -> Summary:
+def run_here(manifest: GradientRun, source: bytes, options: LocalOptions, screen: Screen) -> Summary:
     """Run a manifest's nodes on this machine until all have ended. For the main thread alone.
+
+    `source` is the manifest's text, which the run's folder keeps.
 
     Raises UserError for what the user has to put right: among them the sentence of a node's configuration error.
     """
@@ -100,6 +102,8 @@ def run_here(manifest: GradientRun, source: Path, options: LocalOptions, screen:
         watch.run(f"{manifest.metadata.name}: {count(len(plans), 'node')}, folder {place.folder}")
     mistake = hopeless(watch.ends, watch.view.consumed)
     if mistake and stops.first is None:
+        if not options.join:
+            withdraw(place.box, [plan.learner for plan in plans])
         raise UserError(mistake.message)
     return _summary(manifest, place, watch, stops, options)
 

@@ -9,6 +9,18 @@ from contextlib import contextmanager
 from gradientmail.exits import StoreFailed, UserError
 from gradientmail.mailbox import MailboxUnavailable
 
+REFUSED = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+}
+"""What the operating system says of a path that the user has to change."""
+
 
 class CorpusError(UserError):
     """A corpus that cannot be used; trying again will not help."""
@@ -25,9 +37,9 @@ def told(name: str, action: str = "read") -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise CorpusError(f"token file {name!r} does not exist: check the path in the task's arguments") from None
-    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        raise CorpusError(f"{name!r} could not be {action}: {error.strerror}") from None
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in REFUSED:
+            raise CorpusError(f"{name!r} could not be {action}: {error.strerror}") from None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFailed(f"no space is left on the disk of {name!r}: free some and try again") from None
         raise CorpusUnavailable(f"{name!r} could not be {action}: {error.strerror or error}") from error

@@ -70,10 +70,11 @@ def make_corpus(sources: Iterable[Path], pattern: str, wish: Wish) -> Made:
     documents = [document for document in found if _is_text(document)]
     if not documents:
         raise UserError(f"no text was found that matches {pattern!r}: check the folders and --glob")
-    wish.out.parent.mkdir(parents=True, exist_ok=True)
-    with told(str(wish.out), "written"), tempfile.TemporaryDirectory(prefix=".corpus-", dir=wish.out.parent) as folder:
-        made = _write(documents, Path(folder) / "new", wish, skipped=len(found) - len(documents))
-        _put_in_place(Path(folder), wish.out)
+    with told(str(wish.out), "written"):
+        wish.out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".corpus-", dir=wish.out.parent) as folder:
+            made = _write(documents, Path(folder) / "new", wish, skipped=len(found) - len(documents))
+            _put_in_place(Path(folder), wish.out)
     return made
 
 
