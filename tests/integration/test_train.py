@@ -227,6 +227,16 @@ def test_task_that_raises_ends_the_node_with_its_traceback(tmp_path: Path, at_st
     assert trial.box.get(model_key("l0")) is None
 
 
+def test_task_that_exits_has_not_finished_its_run(tmp_path: Path, at_step: Callable[..., None]) -> None:
+    def leave() -> None:
+        raise SystemExit(0)
+
+    at_step(3, leave)
+    trial = Trial(tmp_path)
+    assert trial.train() is Exit.FAILED
+    assert (trial.left().phase, trial.left().message) == ("failed", "SystemExit: 0")
+
+
 def test_gpu_out_of_memory_is_named_and_not_a_mistake_of_the_manifest(
     tmp_path: Path, at_step: Callable[..., None]
 ) -> None:

@@ -49,6 +49,9 @@ def main() -> None:
     """Run the command line and leave with one of the codes of `Exit`."""
     try:
         application()()
+    except KeyboardInterrupt:  # while the commands are imported; afterwards they see to it themselves
+        print("gradientmail: interrupted", file=sys.stderr)
+        sys.exit(Exit.INTERRUPTED)
     except Exception as error:
         told = explained(error)
         if told is None:

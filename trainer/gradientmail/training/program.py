@@ -84,7 +84,7 @@ class Node:
                 self._take_part(stack)
         except Stopped:
             return self._stopped()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the last word is still to be written
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the last word is due; a task's exit() too
             known = told(error, self.manifest)
             explained = self.explain(known)
             self._failed(
@@ -273,7 +273,7 @@ class Node:
         return Patience(self.manifest.spec.trainer.outage_seconds, self.interruption.stopping.wait)
 
 
-def told(error: Exception, manifest: GradientRun) -> Exception:
+def told(error: BaseException, manifest: GradientRun) -> BaseException:
     """Return a known error in the user's words; others as they are."""
     match error:
         case torch.OutOfMemoryError():
