@@ -56,7 +56,8 @@ def updated(before: Iterable[Record], pods: Iterable[PodView], counts: Mapping[s
     """Return the records with what is known now: counts never fall, and pods that are gone are summed per node."""
     known = {record.pod: record for record in before if record.pod}
     gone = {record.node: record for record in before if not record.pod}
-    present = {pod.name: pod for pod in pods}
+    # A pod that is gone and has no record is in its node's sum already: another controller has put it there.
+    present = {pod.name: pod for pod in pods if pod.name in known or not pod.gone}
     for name, record in known.items():
         if name not in present:
             gone[record.node] = gone.get(record.node, Record(record.node, "")).plus(record)

@@ -71,6 +71,8 @@ class PodView:
     waiting: tuple[Waiting, ...] = ()
     failures: int = 0
     """How often this node's earlier pods have failed or been taken away."""
+    gone: bool = False
+    """Whether it exists no more; it is kept for its last words until they are written down."""
     deadline: datetime | None = None
     """When it must be gone, if it is being deleted."""
 
@@ -253,6 +255,7 @@ def read_pod(manifest: Manifest) -> PodView:
         running=running is not None,
         ended=_ended(terminated) if terminated is not None else None,
         waiting=_waiting(status),
+        gone=bool(manifest.get("gone")),
         failures=_number(annotations.get(FAILURES)) + _number(annotations.get(IGNORED_FAILURES)),
         deadline=read_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
     )

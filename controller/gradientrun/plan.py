@@ -17,8 +17,8 @@ from gradientmail.run import Pool
 from gradientrun.build import build_config_map, build_job
 from gradientrun.observed import HOST_PATIENCE, JobView, Observed
 from gradientrun.runs import Manifest, Run
-from gradientrun.status import finished_at, gather
-from gradientrun.verdict import Facts, active_deadline, start_deadline
+from gradientrun.status import gather
+from gradientrun.verdict import Facts, active_deadline, finished_at, start_deadline
 
 PROGRESS_SECONDS = 7.0
 """How often a running run's nodes are asked for their counts."""

@@ -12,15 +12,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gradientmail.run import Pool
-from gradientmail.run_status import NODES_LISTED
 from gradientrun.accounts import Record, Units, read_records, tally, unit_count, updated, write_records
-from gradientrun.observed import JobView, Observed, PodView
-from gradientrun.runs import Run, read_time, write_time
-from gradientrun.stalls import Stall, failure_words, pod_stall, stalls, summary
-from gradientrun.verdict import INVALID_SPEC, Facts, Verdict, condition, judge
-
-MESSAGE_LIMIT = 1024
+from gradientrun.nodes import MESSAGE_LIMIT, listed, node_statuses, pool_status
+from gradientrun.observed import Observed
+from gradientrun.runs import Run, write_time
+from gradientrun.stalls import Stall, stalls, summary
+from gradientrun.verdict import Facts, Verdict, condition, judge
 
 
 def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]:
@@ -28,6 +25,7 @@ def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]
     facts = gather(run, observed, now)
     verdict = judge(facts)
     records = _records(facts)
+    nodes = node_statuses(facts, records, over=verdict.over)
     found = [] if verdict.over or run.suspended else stalls(_current(facts), now)
     status: dict[str, Any] = {
         "observedGeneration": run.generation,
@@ -40,8 +38,8 @@ def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]
         "estimatedRemainingSeconds": None if verdict.over else _remaining(facts, records),
         "nodesRunning": len(facts.live),
         "nodesWanted": sum(pool.replicas for pool in run.pools),
-        "nodes": _nodes(facts, records, over=verdict.over),
-        "pools": [_pool(pool, facts, records) for pool in run.pools],
+        "nodes": listed(nodes),
+        "pools": [pool_status(pool, nodes, records) for pool in run.pools],
         "learners": write_records(records),
         "conditions": _conditions(facts, verdict, summary(found)),
     }
@@ -107,97 +105,6 @@ def _remaining(facts: Facts, records: Iterable[Record]) -> int | None:
     return round(left / pace) if pace else None
 
 
-def _nodes(facts: Facts, records: list[Record], *, over: bool) -> list[dict[str, Any]]:
-    nodes = [_node(pool, index, facts, records, over) for pool in facts.run.pools for index in range(pool.replicas)]
-    if len(nodes) > NODES_LISTED:
-        nodes.sort(key=lambda node: ("message" not in node, node["phase"] != "Running"))
-    return nodes[:NODES_LISTED]
-
-
-def _node(pool: Pool, index: int, facts: Facts, records: list[Record], over: bool) -> dict[str, Any]:
-    name = f"{pool.name}-{index}"
-    pods = [pod for pod in facts.pods if pod.node == name]
-    pod = max(pods, key=lambda pod: (not pod.over, pod.created), default=None)
-    previous = _recorded_node(facts, name)
-    if pod is None and previous and finished_at(facts.before):
-        return _node_after_the_end(previous)
-    job = next((job for job in facts.jobs if job.pool == pool.name), None)
-    mine = [record for record in records if record.node == name]
-    node = {
-        "name": name,
-        "pool": pool.name,
-        "pod": pod.name if pod else None,
-        "phase": _node_phase(index, pod, job, facts, over=over),
-        "claimed": sum(record.claimed for record in mine),
-        "consumed": sum(record.consumed for record in mine),
-        "step": _step(pod, facts, previous),
-        "restarts": max([pod.failures for pod in pods], default=0),
-        "message": _node_message(pod, pods, facts)[:MESSAGE_LIMIT] or None,
-    }
-    return {key: value for key, value in node.items() if value is not None}
-
-
-def _node_after_the_end(previous: Mapping[str, Any]) -> dict[str, Any]:
-    if previous.get("phase") != "Running":
-        return dict(previous)
-    return {"message": "stopped with the run", **previous, "phase": "Failed"}
-
-
-def _recorded_node(facts: Facts, name: str) -> Mapping[str, Any]:
-    return next((node for node in facts.before.get("nodes") or [] if node.get("name") == name), {})
-
-
-def _node_phase(index: int, pod: PodView | None, job: JobView | None, facts: Facts, *, over: bool) -> str:
-    if job is not None and index in job.succeeded:
-        return "Succeeded"
-    if job is not None and index in job.failed:
-        return "Failed"
-    if pod is None:
-        return "Pending"
-    if pod.succeeded:
-        return "Succeeded"
-    if (job is not None and job.finished == "Failed") or (over and pod.over):
-        return "Failed"
-    return "Running" if pod.live(facts.now) else "Pending"
-
-
-def _step(pod: PodView | None, facts: Facts, previous: Mapping[str, Any]) -> int | None:
-    final = pod.final if pod else None
-    if final is not None and final.step is not None:
-        return final.step
-    fresh = facts.observed.counts.get(pod.name) if pod else None
-    return fresh.step if fresh and fresh.step is not None else previous.get("step")
-
-
-def _node_message(pod: PodView | None, pods: list[PodView], facts: Facts) -> str:
-    if pod is None:
-        return ""
-    if pod.missing(facts.now):
-        return "its host does not answer"
-    stall = pod_stall(pod, facts.observed, facts.now)
-    if stall is not None:
-        return f"{stall.reason}: {stall.words}"
-    if pod.disruption and not pod.over:
-        return pod.disruption
-    failed = [words for words in map(failure_words, sorted(pods, key=lambda pod: pod.created)) if words]
-    return failed[-1] if failed and not pod.succeeded else ""
-
-
-def _pool(pool: Pool, facts: Facts, records: list[Record]) -> dict[str, Any]:
-    job = next((job for job in facts.jobs if job.pool == pool.name), None)
-    mine = [record for record in records if record.node.rpartition("-")[0] == pool.name]
-    wanted = frozenset(range(pool.replicas))
-    return {
-        "name": pool.name,
-        "replicas": pool.replicas,
-        "running": sum(pod.pool == pool.name for pod in facts.live),
-        "succeeded": len(job.succeeded & wanted) if job else 0,
-        "failed": len(job.failed & wanted) if job else 0,
-        "claimed": sum(record.claimed for record in mine),
-        "consumed": sum(record.consumed for record in mine),
-    }
-
-
 def _conditions(facts: Facts, verdict: Verdict, stall: Stall | None) -> list[dict[str, Any]]:
     running = verdict.phase == "Running"
     wanted: list[tuple[str, bool, str, str]] = [("Running", running, verdict.reason, verdict.message)]
@@ -226,12 +133,3 @@ def _condition(facts: Facts, kind: str, true: bool, reason: str, message: str) -
         "lastTransitionTime": since or write_time(facts.now),
         "observedGeneration": facts.run.generation,
     }
-
-
-def finished_at(status: Mapping[str, Any]) -> datetime | None:
-    """Return when the attempt that a status describes ended, or None if it has not, or may yet be read anew."""
-    ended = any(
-        condition(status, kind).get("status") == "True" and condition(status, kind).get("reason") != INVALID_SPEC
-        for kind in ("Complete", "Failed")
-    )
-    return read_time(status["completionTime"]) if ended and status.get("completionTime") else None

@@ -111,7 +111,7 @@ class Store:
             return None
         key = self._unfiled(resource, manifest)
         if key is not None and resource == PODS and read_pod(manifest).ended is not None:
-            self._departed.setdefault(key, {})[uid] = slim(resource, manifest)
+            self._departed.setdefault(key, {})[uid] = slim(resource, manifest) | {"gone": True}
         return key
 
     def expect_list(self, resource: str) -> None:

@@ -109,6 +109,15 @@ def condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((item for item in status.get("conditions") or [] if item.get("type") == kind), {})
 
 
+def finished_at(status: Mapping[str, Any]) -> datetime | None:
+    """Return when the attempt that a status describes ended, or None if it has not, or may yet be read anew."""
+    ended = any(
+        condition(status, kind).get("status") == "True" and condition(status, kind).get("reason") != INVALID_SPEC
+        for kind in ("Complete", "Failed")
+    )
+    return read_time(status["completionTime"]) if ended and status.get("completionTime") else None
+
+
 def _recorded_end(before: Mapping[str, Any]) -> Verdict | None:
     for phase, kind in (("Succeeded", "Complete"), ("Failed", "Failed")):
         recorded = condition(before, kind)

@@ -50,6 +50,13 @@ def test_a_pod_that_is_gone_is_summed_under_its_node_once() -> None:
     assert updated(once, present, {}) == once
 
 
+def test_a_pod_that_is_gone_is_not_counted_once_more_after_another_controller_has_summed_it() -> None:
+    gone = pod_manifest(**ended(143, last_words(4, 3))) | {"gone": True}
+    assert updated([Record("fast-0", A, 3, 2)], pods(gone), {}) == [Record("fast-0", A, 4, 3)]
+    summed = [Record("fast-0", "", 4, 3)]
+    assert updated(summed, pods(gone), {}) == summed
+
+
 def test_records_are_written_and_read_back() -> None:
     records = [Record("fast-0", "", 10, 8), Record("slow-0", "first-slow-0-aaaaa", 3, 2)]
     assert read_records({"learners": write_records(records)}) == records

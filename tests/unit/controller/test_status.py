@@ -140,6 +140,15 @@ def test_all_nodes_done() -> None:
     assert [node["phase"] for node in status["nodes"]] == ["Succeeded", "Succeeded", "Succeeded"]
 
 
+def test_pools_agree_with_their_nodes_before_their_jobs_know() -> None:
+    children = (job_manifest(), pod_manifest(**ended(0, last_words(4, 4))), pod_manifest("fast-1", **ended(0, "")))
+    status = status_of(begun(), *children)
+    assert [node["phase"] for node in status["nodes"]] == ["Succeeded", "Succeeded", "Pending"]
+    assert [pool["succeeded"] for pool in status["pools"]] == [2, 0]
+    known = job_manifest(**finished("Complete"), completedIndexes="0,1")
+    assert status_of(a_run(status=status), known, *children[1:], seconds=12) == status
+
+
 def test_a_run_ends_without_the_nodes_that_never_came() -> None:
     children = (pod_manifest(**ended(0, last_words(8, 8))), pod_manifest("slow-0", **unschedulable("0/3 nodes")))
     assert verdict(status_of(begun(), *children))[:2] == ("Succeeded", "AllUnitsDone")
