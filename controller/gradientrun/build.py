@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from gradientmail.exits import Exit
 from gradientmail.run import API_VERSION, KIND, Pool, Spec
+from gradientmail.strict_yaml import dump
 from gradientrun import names
 from gradientrun.patch import TemplateError, merged
 from gradientrun.runs import Manifest, Run
@@ -145,7 +144,7 @@ def _trainer_manifest(run: Run) -> str:
         "metadata": {"name": run.name, "namespace": run.namespace},
         "spec": spec,
     }
-    return yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True)
+    return dump(manifest)
 
 
 def _base_template(run: Run, pool: Pool) -> Manifest:
