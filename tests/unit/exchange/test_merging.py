@@ -38,7 +38,7 @@ def test_the_outer_step_is_torch_sgd_with_nesterov_momentum_in_float64() -> None
     optimizer = torch.optim.SGD([reference], lr=0.8, momentum=0.6, nesterov=True)
     for _ in range(20):
         gradient = torch.randn(50, generator=generator)
-        theta, momentum, _ = outer_step(theta, momentum, gradient, lr=0.8, mu=0.6, transfer=torch.float32)
+        theta, momentum, _ = outer_step(theta, momentum, gradient.clone(), lr=0.8, mu=0.6, transfer=torch.float32)
         reference.grad = gradient.double()
         optimizer.step()
         torch.testing.assert_close(theta.double(), reference.detach(), rtol=1e-5, atol=1e-5)
@@ -62,8 +62,8 @@ def test_no_delta_is_no_mean() -> None:
 
 def test_with_momentum_zero_and_rate_one_a_lone_node_is_left_where_it_is() -> None:
     anchor, theta = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 2.25])
-    offered = delta(anchor, theta, torch.float32)
-    version = outer_step(anchor, torch.zeros(2), offered, lr=1.0, mu=0.0, transfer=torch.float32)
+    offered = delta(anchor, theta.clone(), torch.float32)
+    version = outer_step(anchor, torch.zeros(2), offered.clone(), lr=1.0, mu=0.0, transfer=torch.float32)
     assert correction(version.parameters, anchor, offered).tolist() == [0.0, 0.0]
 
 
@@ -78,7 +78,7 @@ def test_bfloat16_deltas_round_within_their_type_and_the_rest_stays_with_the_lea
     generator = torch.Generator().manual_seed(1)
     anchor = torch.randn(1000, generator=generator)
     theta = anchor + 0.01 * torch.randn(1000, generator=generator)
-    offered = delta(anchor, theta, torch.bfloat16)
+    offered = delta(anchor, theta.clone(), torch.bfloat16)
     exact = anchor.double() - theta.double()
     assert ((offered.double() - exact).abs() <= exact.abs() * 2**-8 + 1e-7).all()
     # Merged alone at rate 1, the version is the anchor less the rounded delta: the learner keeps exactly the rest.
@@ -90,7 +90,7 @@ def test_bfloat16_deltas_round_within_their_type_and_the_rest_stays_with_the_lea
 def test_a_version_is_exactly_the_one_before_and_its_rounded_step() -> None:
     generator = torch.Generator().manual_seed(2)
     theta, gradient = torch.randn(1000, generator=generator), torch.randn(1000, generator=generator)
-    outer = outer_step(theta, torch.zeros(1000), gradient, lr=0.9, mu=0.5, transfer=torch.bfloat16)
+    outer = outer_step(theta, torch.zeros(1000), gradient.clone(), lr=0.9, mu=0.5, transfer=torch.bfloat16)
     assert outer.step.dtype == torch.bfloat16
     assert torch.equal(outer.parameters, theta + outer.step.float())
     exact = theta.double() - 0.9 * 1.5 * gradient.double()

@@ -23,15 +23,18 @@ class Outer(NamedTuple):
 
 
 def delta(anchor: Tensor, parameters: Tensor, transfer: torch.dtype) -> Tensor:
-    """Return anchor - parameters in the transfer type. What is rounded off stays with the learner; see `correction`."""
-    return (anchor - parameters).to(transfer)
+    """Return anchor - parameters in the transfer type. Overwrites `parameters`.
+
+    What is rounded off stays with the learner; see `correction`.
+    """
+    return torch.sub(anchor, parameters, out=parameters).to(transfer)
 
 
 def mean(deltas: Iterable[tuple[Tensor, int]], like: Tensor) -> Tensor | None:
     """Return the mean of deltas weighted by samples, None if there are none. Holds one delta at a time."""
     total, result = 0, torch.zeros_like(like)
     for value, samples in deltas:
-        result.add_(value.to(result.dtype), alpha=samples)
+        result.add_(value, alpha=samples)
         total += samples
     return result.div_(total) if total else None
 
@@ -39,10 +42,17 @@ def mean(deltas: Iterable[tuple[Tensor, int]], like: Tensor) -> Tensor | None:
 def outer_step(
     parameters: Tensor, momentum: Tensor, gradient: Tensor, *, lr: float, mu: float, transfer: torch.dtype
 ) -> Outer:
-    """Return the version after `parameters`: m' = mu m + g; theta' = theta - lr (g + mu m')."""
+    """Return the version after `parameters`: m' = mu m + g; theta' = theta - lr (g + mu m'). Overwrites `gradient`."""
+    next_momentum, step = momentum_and_step(momentum, gradient, lr=lr, mu=mu, transfer=transfer)
+    return Outer(parameters + step, next_momentum, step)
+
+
+def momentum_and_step(
+    momentum: Tensor, gradient: Tensor, *, lr: float, mu: float, transfer: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the next momentum, and the step from a version to the next in the transfer type. Overwrites `gradient`."""
     next_momentum = momentum.mul(mu).add_(gradient)
-    step = next_momentum.mul(mu).add_(gradient).mul_(-lr).to(transfer)
-    return Outer(parameters + step.to(parameters.dtype), next_momentum, step)
+    return next_momentum, gradient.add_(next_momentum, alpha=mu).mul_(-lr).to(transfer)
 
 
 def correction(parameters: Tensor, anchor: Tensor, merged: Tensor | None) -> Tensor:

@@ -122,7 +122,8 @@ class Parameters:
 
     def to_host(self, copy: OnDevice) -> Tensor:
         """Return a copy as one flat CPU tensor."""
-        return torch.cat([self._on_host(flat, event) for flat, event in zip(copy.flats, copy.events, strict=True)])
+        parts = [self._on_host(flat, event) for flat, event in zip(copy.flats, copy.events, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def to_device(self, fragment: int, flat: Tensor) -> OnDevice:
         """Bring a flat CPU tensor to the devices of a fragment's parameters."""

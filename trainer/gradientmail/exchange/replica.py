@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from gradientmail.exchange.blobs import BlobRefused, BlobStore
 from gradientmail.exchange.chain import Adoption
 from gradientmail.exchange.keys import blob_key
-from gradientmail.exchange.merging import Outer, correction, delta, mean, outer_step
+from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step
 from gradientmail.exchange.parameters import OnDevice, Parameters
 from gradientmail.exchange.records import Agreement, Contribution, Version
 from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
@@ -49,8 +49,9 @@ class _Closed:
     """A version that this learner has made: it need not be downloaded."""
 
     digest: str
-    step: Tensor
     momentum: Tensor
+    step: Tensor | None
+    """None once it has been adopted."""
 
 
 class Replica:
@@ -91,9 +92,9 @@ class Replica:
             self._steps[fragment] = ready.step
         self._copies.pop(fragment, None)
         self._deltas.pop(fragment, None)
-        closed = self._closed.get(fragment)
-        if closed is not None and closed.digest != adoption.version.parameters:
-            del self._closed[fragment]
+        closed = self._closed.pop(fragment, None)
+        if closed is not None and closed.digest == adoption.version.parameters:
+            self._closed[fragment] = replace(closed, step=None)
 
     def start(self) -> None:
         """Replace the model's parameters by the versions fetched when joining."""
@@ -192,18 +193,23 @@ class Replica:
     def _merge(self, anchor: Version, contributions: tuple[Contribution, ...]) -> Merging:
         merged: list[Contribution] = []
         refused: dict[str, str] = {}
-        before = self._anchor(anchor.fragment)
-        gradient = mean(self._deltas_of(contributions, merged, refused), before)
-        momentum = self._momentum(anchor)
+        momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused))
+        fragment, number = anchor.fragment, anchor.version + 1
+        momentum_digest = self._blobs.write(fragment, number, momentum) if self._agreement.outer_momentum else None
+        step_digest = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, step)
+        parameters_digest = self._blobs.write(fragment, number, self._anchor(fragment) + step)
+        self._closed[fragment] = _Closed(parameters_digest, momentum, step)
+        return Merging(parameters_digest, momentum_digest, step_digest, tuple(merged), refused)
+
+    def _outer(self, anchor: Version, deltas: Iterator[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        """Return the next momentum and the step; without a usable delta nothing moves."""
+        before, options = self._anchor(anchor.fragment), self._agreement
+        gradient = mean(deltas, before)
         if gradient is None:
-            return self._written(
-                anchor, Outer(before, momentum, torch.zeros_like(before, dtype=self._transfer)), (), refused
-            )
-        options = self._agreement
-        outer = outer_step(
-            before, momentum, gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
+            return self._momentum(anchor), torch.zeros_like(before, dtype=self._transfer)
+        return momentum_and_step(
+            self._momentum(anchor), gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
         )
-        return self._written(anchor, outer, tuple(merged), refused)
 
     def _deltas_of(
         self, contributions: tuple[Contribution, ...], merged: list[Contribution], refused: dict[str, str]
@@ -238,13 +244,3 @@ class Replica:
             logger.warning("the outer momentum starts from zero: %s", why)
             return zero
         return zero if found is None else found
-
-    def _written(
-        self, anchor: Version, outer: Outer, merged: tuple[Contribution, ...], refused: dict[str, str]
-    ) -> Merging:
-        fragment, number = anchor.fragment, anchor.version + 1
-        parameters = self._blobs.write(fragment, number, outer.parameters)
-        momentum = self._blobs.write(fragment, number, outer.momentum) if self._agreement.outer_momentum else None
-        step = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, outer.step)
-        self._closed[fragment] = _Closed(parameters, outer.step, outer.momentum)
-        return Merging(parameters, momentum, step, merged, refused)
