@@ -83,7 +83,7 @@ class SimulatedNode:
     network: Network
     timing: Timing
     dies_at: float = float("inf")
-    trained: Callable[[int, Tensor], None] = lambda step, batch: None
+    trained: Callable[[Tensor], None] = lambda _: None
     steps: int = 0
     staleness: list[int] = field(default_factory=list)
     left: bool = False
@@ -112,7 +112,8 @@ class SimulatedNode:
             self.clock.after(self.step_seconds, self._train)
 
     def _train(self) -> None:
-        assert self._pending is not None and self.learner is not None
+        assert self._pending is not None
+        assert self.learner is not None
         if self.clock.now >= self.dies_at:
             self.dead = True
             return
@@ -120,7 +121,7 @@ class SimulatedNode:
         self.optimize(self.model, self.optimizer, step, batch)
         self.steps += 1
         self._obey(len(batch))
-        self.trained(step, batch)
+        self.trained(batch)
         self._take_batch()
 
     def _obey(self, samples: int) -> None:

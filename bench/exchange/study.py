@@ -27,7 +27,7 @@ from bench.exchange.tiny import Tiny
 from gradientmail.exchange.blobs import split
 from gradientmail.exchange.closing import Timing
 from gradientmail.exchange.merging import mean, outer_step
-from gradientmail.exchange.parameters import Parameters, named_views
+from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Agreement
 from gradientmail.mailbox.memory import MemoryStore
 
@@ -179,7 +179,7 @@ def exchanged(corpus: Corpus, setting: Setting, lives: list[Life]) -> tuple[Curv
     curve.evaluate(evaluated, 0.0)
     most = 0
 
-    def trained(_: int, rows: Tensor) -> None:
+    def trained(rows: Tensor) -> None:
         nonlocal most
         curve.samples += len(rows)
         if curve.due():
