@@ -25,7 +25,7 @@ PROGRESS_SECONDS = 7.0
 NODES_ASKED_PER_SECOND = 10
 """In large runs, progress is read less often, so that no more nodes than this are asked in a second."""
 LEAVING_SECONDS = 5.0
-"""How long a pod may take to end after its trainer has."""
+"""How long a pod may take to end after its trainer has, and its Job to take note."""
 PENDING_SECONDS = 10.0
 """How often a run is looked at while its nodes are late."""
 
@@ -142,9 +142,10 @@ def _stopped(run: Run, observed: Observed, now: datetime) -> Plan:
 
 
 def _leaving(job: JobView, observed: Observed, now: datetime) -> bool:
-    """Whether a trainer of the Job has just ended and its pod is about to: to stop would delete the pod and its log."""
+    """Whether a trainer of the Job has just failed: a Job that stops before it knows deletes the pod, and its log."""
     pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
-    ends = [pod.ended.time for pod in pods if pod.ended and pod.phase == "Running" and pod.deadline is None]
+    failed = [pod for pod in pods if pod.over and not pod.succeeded and pod.deadline is None]
+    ends = [pod.ended.time for pod in failed if pod.ended is not None and pod.index not in job.failed]
     return any(time is not None and now - time < timedelta(seconds=LEAVING_SECONDS) for time in ends)
 
 

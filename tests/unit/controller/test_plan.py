@@ -142,12 +142,14 @@ def test_a_job_that_does_not_know_yet_that_its_pods_are_done_is_left_to_find_out
     assert planned(job_manifest(), *pods) == Plan((), None)
 
 
-def test_a_pod_whose_trainer_has_just_ended_is_not_deleted_before_it_has_ended_itself() -> None:
-    failing = pod_manifest(**ended(2, finished=60, phase="Running"))
-    assert planned(*BOTH, failing, seconds=61) == Plan((SuspendJob(*SLOW, suspend=True),), 5)
+def test_a_job_is_not_stopped_before_it_knows_that_its_pod_has_failed() -> None:
     both = (SuspendJob(*FAST, suspend=True), SuspendJob(*SLOW, suspend=True))
-    assert planned(*BOTH, failing, seconds=65) == Plan(both, None), "a sidecar may keep it"
-    assert planned(*BOTH, pod_manifest(**ended(2)), seconds=61) == Plan(both, None)
+    for phase in ("Running", "Failed"):
+        failing = pod_manifest(**ended(2, finished=60, phase=phase))
+        assert planned(*BOTH, failing, seconds=61) == Plan((SuspendJob(*SLOW, suspend=True),), 5)
+        assert planned(*BOTH, failing, seconds=65) == Plan(both, None), "a sidecar may keep the pod"
+    knowing = job_manifest(failedIndexes="0")
+    assert planned(knowing, BOTH[1], pod_manifest(**ended(2)), seconds=61) == Plan(both, None)
 
 
 def test_an_ended_run_is_deleted_when_its_time_is_up_and_not_before() -> None:
