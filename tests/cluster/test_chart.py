@@ -87,7 +87,7 @@ def test_helm_test_passes_without_a_bucket_and_trains_with_one(
     reinstalled: Controller, store: Store, namespaces: Namespaces
 ) -> None:
     helm, api = reinstalled.helm, reinstalled.api
-    suspended = helm("test", RELEASE, "--namespace", NAMESPACE, "--logs")
+    suspended = helm("test", RELEASE, "--namespace", NAMESPACE)
     assert "Phase:          Succeeded" in suspended
     bucket = "helm-test"
     store.create_bucket(bucket)
@@ -99,7 +99,7 @@ def test_helm_test_passes_without_a_bucket_and_trains_with_one(
     trainer = {"image": reinstalled.images.trainer, "imagePullPolicy": reinstalled.images.policy}
     mailbox = {**store.mailbox(bucket), "url": f"s3://{bucket}/trial"}
     reinstalled.install({"tests": {"mailbox": mailbox, "trainer": trainer, "nodes": [pool], "timeoutSeconds": 90}})
-    trained = helm("test", RELEASE, "--namespace", NAMESPACE, "--logs")
+    trained = helm("test", RELEASE, "--namespace", NAMESPACE)
     assert "8 of 8 units consumed" in trained
     assert api.list(RUNS, NAMESPACE) == [], "a test that succeeded leaves nothing"
     assert store.names(f"s3://{bucket}/trial/"), "it trained in the bucket"

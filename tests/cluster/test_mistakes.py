@@ -250,11 +250,15 @@ def test_a_mistake_is_told_in_words_to_act_on(started: Mapping[str, Run], mistak
         assert condition(status, "Complete") == {}
         until(lambda: run.running_pods() == [], "all nodes to stop", 60, run.pods)
         if mistake.reason in NODE_FAILED:
-            assert [pod["status"]["phase"] for pod in run.pods("a")] == ["Failed"], "its log can still be read"
+            until(lambda: _phases(run) == ["Failed"], "the failed pod, whose log can be read", 20, lambda: _phases(run))
             assert next(node for node in run.status["nodes"] if node["pool"] == "a")["phase"] == "Failed"
     else:
         assert status["phase"] == "Pending"
     until(lambda: run.events()[mistake.reason], f"an event {mistake.reason}", 10, run.events)
+
+
+def _phases(run: Run) -> list[str]:
+    return [pod["status"]["phase"] for pod in run.pods("a")]
 
 
 def test_what_was_refused_starts_once_the_cause_is_gone(namespace: Namespace) -> None:
