@@ -294,15 +294,20 @@ def test_a_learner_that_slept_adopts_no_version_made_anew_after_its_deletion() -
     request = conversation.send(None)
     record = box.get(version_key(0, 1)) or b""
     phantom = json.dumps({**json.loads(record), "closer": "another"}).encode()
+    blobs = {key: box.get(key) or b"" for key in box.list("exchange/blobs/0000/0000000001/")}
     while "version" not in getattr(request, "key", ""):
         request = conversation.send(sleeper.driver._answer(request))
     for _ in range(6):
         fast.step(lambda model: add(model, 1.0))
         overdue(clock, [fast])
     assert box.get(version_key(0, 1)) is None
+    for key, data in blobs.items():
+        box.put_if_absent(key, data)
     with pytest.raises(StopIteration):
         request = conversation.send(phantom)  # what reading that version would give now
         conversation.send(sleeper.driver._answer(request))
+    sleeper.driver.hold(sleeper.learner.tick())
+    sleeper.adopt()
     settle([sleeper])
     assert [event.adoption.version.closer for event in sleeper.adopted] == ["node-0"]
     assert sleeper.versions == fast.versions == [7]
