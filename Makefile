@@ -32,7 +32,7 @@ demo: $(STAMP)  ## Train on Python's own library with four nodes at 4:2:2:1: the
 	@hack/demo
 
 .PHONY: test
-test: plan-of-test check test-unit test-integration test-cluster  ## Everything: checks, then tests, the fastest first; builds the Kubernetes it needs
+test: plan-of-test check test-unit test-integration  ## Checks, then tests, the fastest first; those on Kubernetes are `make test-cluster`
 
 .PHONY: plan-of-test
 plan-of-test:
