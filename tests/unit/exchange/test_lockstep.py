@@ -200,6 +200,17 @@ def test_a_node_that_leaves_is_not_waited_for() -> None:
     assert first.driver.hold(first.learner.part()) is True
 
 
+def test_exactly_the_newest_versions_are_kept() -> None:
+    """The closer of version 8 has seen 7, and deletes 4 and older: so 5 to 8 are left, with their blobs."""
+    box, _, (node,) = nodes(1, agreement(sync_every=1, mu=0.5))
+    for _ in range(8):
+        node.step(nothing)
+        settle([node])
+    kept = [key.split("/")[3] for key in box.list("exchange/rounds/") if key.endswith("/version")]
+    assert kept == ["0000000005", "0000000006", "0000000007", "0000000008"]
+    assert sorted({key.split("/")[3] for key in box.list("exchange/blobs/")}) == kept
+
+
 @pytest.mark.parametrize("survivor", [0, 1])
 def test_a_closer_that_died_is_replaced_by_the_next_in_turn(survivor: int) -> None:
     _, clock, group = nodes(2, agreement(sync_every=1))
