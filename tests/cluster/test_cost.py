@@ -45,9 +45,14 @@ def test_nothing_is_written_while_nothing_changes(namespace: Namespace, controll
     unpulled.wait_condition("Stalled", 60, "ImagePullBackOff")
     crowded.wait_condition("Stalled", 60, "Unschedulable")
     # Counts of nodes that have just started come in within this time, and with them the last write.
-    running.wait(lambda status: status["nodes"][0].get("step") == 0, "the first counts", 15)
+    running.wait(lambda status: all(node.get("step") == 0 for node in status["nodes"]), "the first counts", 20)
     before, versions = controller.requests(), _versions(namespace)
-    stays(lambda: _versions(namespace) == versions, "the same versions of all runs", IDLE_SECONDS)
+    stays(
+        lambda: _versions(namespace) == versions,
+        "the same versions of all runs",
+        IDLE_SECONDS,
+        lambda: _versions(namespace),
+    )
     spent = difference(controller.requests(), before)
     assert writes(spent) == 0, spent
     assert sum(spent.values()) <= 10, spent

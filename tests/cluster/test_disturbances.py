@@ -28,47 +28,8 @@ from tests.cluster.harness.site import Site
 from tests.cluster.harness.tool import ROOT
 from tests.cluster.harness.waiting import until
 
-KILL_TRAINER = """
-import os, signal
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    if b"gradientmail" in open(f"/proc/{pid}/cmdline", "rb").read().split(bytes(1))[1]:
-        os.kill(int(pid), signal.SIGKILL)
-"""
 FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
 """24 units."""
-
-
-@pytest.mark.timeout(180, func_only=True)
-def test_killed_pods_and_trainers_come_back_as_new_learners(namespace: Namespace) -> None:
-    """One trainer is killed by SIGKILL, one pod is deleted; both nodes come back and all units left are trained."""
-    pool = pool_with(namespace.training(training_pool("a", 2)), {"spec": {"shareProcessNamespace": True}})
-    # 400 batches at a hundredth of their speed: long enough to be disturbed, short enough to wait for.
-    trainer = {"task": "tests.integration.tiny_task:task", "microBatch": 2, "prefetch": 2}
-    pools = [pool_with({**pool, "simulatedSpeed": 1}, SLOWED)]
-    data = {"steps": 200, "batch": 4, "lanes": 2, "unitSteps": 1}
-    run = namespace.apply(run_manifest("killed", pools, data=data, trainer=trainer))
-    run.wait_claims(10, 60)
-    first = {pod["metadata"]["name"] for pod in run.wait_running(2, 30)}
-    killed, deleted = sorted(first)
-    words = ("--namespace", namespace.name, "exec", killed, "--container", "trainer", "--")
-    namespace.kubectl(*words, "python3", "-c", KILL_TRAINER)
-    namespace.api.delete(PODS, namespace.name, deleted)
-    second = until(lambda: _new_learners(run, first, 2), "claims by two new learners", 90, run.claims)
-    status = run.wait_phase("Succeeded", 90)
-    assert len(run.claims()) == 400
-    assert len(run.receipts()) >= 380, "no more is lost than two learners held, with receipts under way"
-    check_final_counts(run, killed={killed})
-    assert {node["name"]: node["restarts"] for node in status["nodes"]} == {"a-0": 1, "a-1": 1}
-    assert run.events()["NodeRestarted"] == 2
-    assert len(second | first) == 4
-
-
-SLOWED = {"spec": {"containers": [{"name": "trainer", "env": [{"name": "GRADIENTMAIL_SLOWDOWN", "value": "100"}]}]}}
-
-
-def _new_learners(run: Run, first: set[str], count: int) -> set[str] | None:
-    new = set(run.claims().values()) - first
-    return new if len(new) >= count else None
 
 
 @pytest.mark.timeout(150, func_only=True)
@@ -184,34 +145,74 @@ def test_the_api_server_may_restart_in_the_middle_of_a_run(
 
 @pytest.mark.breaks_machines
 @pytest.mark.timeout(240, func_only=True)
-def test_a_node_that_dies_costs_what_it_held_and_no_more(namespace: Namespace, cluster: Site) -> None:
-    """One run ends without the dead node, and says what went with it; one waits until the node is back."""
+def test_trainers_pods_and_nodes_that_die_cost_what_they_held_and_no_more(namespace: Namespace, cluster: Site) -> None:
+    """At once: real trainers killed and deleted; a run that ends without a dead node; one that waits for it."""
     alive, doomed = cluster.hosts()[1], cluster.hosts()[-1]
+    trainers = _train(namespace, alive)
     pools = [_pinned(queue_pool("alive", seconds=0.3), alive), _pinned(queue_pool("doomed", seconds=0.3), doomed)]
     short = namespace.apply(run_manifest("short", pools))
     long = namespace.apply(run_manifest("long", [_pinned(queue_pool("doomed", seconds=1), doomed)]))
-    short.wait_claims(8, 60)
-    long.wait_claims(2, 60)
-    (first,) = long.running_pods()
-    cluster.tool("kill-node", doomed)
+    for run, claims in ((short, 8), (long, 2), (trainers, 10)):
+        run.wait_claims(claims, 60)
+    killed, deleted = sorted(_name(pod) for pod in trainers.wait_running(2, 30))
+    (before,) = long.running_pods()
+    cluster.tool("kill-node", "--no-wait", doomed)
     try:
-        status = short.wait_phase("Succeeded", 150)
-        (dead,) = [pod["metadata"]["name"] for pod in short.pods("doomed")]
-        check_final_counts(short, killed={dead})
-        lost = 160 - len(short.receipts())
-        assert 1 <= lost <= 5, "what the dead node had in use, loaded ahead and not yet written down"
-        (silent,) = [node for node in status["nodes"] if node["pool"] == "doomed"]
-        assert silent["message"] == "its host does not answer"
+        _kill_trainer(namespace, killed)
+        namespace.api.delete(PODS, namespace.name, deleted)
+        _check_that_both_came_back(trainers, killed, deleted)
+        _check_that_it_ended_without_the_dead(short)
     finally:
         cluster.tool("start-node", doomed)
-    (second,) = until(lambda: [pod for pod in long.running_pods() if _uid(pod) != _uid(first)], "a new pod", 60)
-    until(lambda: _name(second) in long.claims().values(), "claims by the new learner", 30)
+    (after,) = until(lambda: [pod for pod in long.running_pods() if _uid(pod) != _uid(before)], "a new pod", 60)
+    until(lambda: _name(after) in long.claims().values(), "claims by the new learner", 30)
     assert short.status["phase"] == "Succeeded", "an end stands, whatever comes back"
     long.delete()
 
 
-def _pinned(pool: Object, host: str) -> Object:
-    spec = {"nodeSelector": {"kubernetes.io/hostname": host}, "terminationGracePeriodSeconds": 1}
+KILL_TRAINER = """
+import os, signal
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    if b"gradientmail" in open(f"/proc/{pid}/cmdline", "rb").read().split(bytes(1))[1]:
+        os.kill(int(pid), signal.SIGKILL)
+"""
+SLOWED = {"spec": {"containers": [{"name": "trainer", "env": [{"name": "GRADIENTMAIL_SLOWDOWN", "value": "100"}]}]}}
+
+
+def _train(namespace: Namespace, host: str) -> Run:
+    """Start 240 batches on two real trainers at a hundredth of their speed: long enough to be disturbed."""
+    pool = _pinned(namespace.training(training_pool("a", 2, simulatedSpeed=1)), host, grace_seconds=60)
+    trainer = {"task": "tests.integration.tiny_task:task", "microBatch": 2}
+    data = {"steps": 120, "batch": 4, "lanes": 2, "unitSteps": 1}
+    seeing_each_other = pool_with(pool_with(pool, SLOWED), {"spec": {"shareProcessNamespace": True}})
+    return namespace.apply(run_manifest("trainers", [seeing_each_other], data=data, trainer=trainer))
+
+
+def _kill_trainer(namespace: Namespace, pod: str) -> None:
+    words = ("--namespace", namespace.name, "exec", pod, "--container", "trainer", "--")
+    namespace.kubectl(*words, "python3", "-c", KILL_TRAINER)
+
+
+def _check_that_both_came_back(run: Run, killed: str, deleted: str) -> None:
+    until(lambda: len(set(run.claims().values()) - {killed, deleted}) == 2, "claims by two new learners", 120)
+    status = run.wait_phase("Succeeded", 120)
+    assert len(run.receipts()) >= 220, "no more is lost than two learners held, with receipts under way"
+    check_final_counts(run, killed={killed})
+    assert {node["name"]: node["restarts"] for node in status["nodes"]} == {"a-0": 1, "a-1": 1}
+    assert run.events()["NodeRestarted"] == 2
+
+
+def _check_that_it_ended_without_the_dead(run: Run) -> None:
+    status = run.wait_phase("Succeeded", 150)
+    (dead,) = [_name(pod) for pod in run.pods("doomed")]
+    check_final_counts(run, killed={dead})
+    assert 1 <= 160 - len(run.receipts()) <= 5, "what the dead node had in use, loaded ahead and not yet written down"
+    (silent,) = [node for node in status["nodes"] if node["pool"] == "doomed"]
+    assert silent["message"] == "its host does not answer"
+
+
+def _pinned(pool: Object, host: str, *, grace_seconds: int = 1) -> Object:
+    spec = {"nodeSelector": {"kubernetes.io/hostname": host}, "terminationGracePeriodSeconds": grace_seconds}
     return pool_with(pool, {"spec": spec})
 
 

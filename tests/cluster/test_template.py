@@ -92,6 +92,7 @@ def test_gpus_and_one_node_per_host(namespace: Namespace, hosts: list[str]) -> N
     assert {pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for pod in pods} == {"2"}
     stalled = run.wait_condition("Stalled", 30, "Unschedulable")
     assert "anti-affinity" in stalled["message"]
-    assert run.status["phase"] == "Running", "a run needs no gang: it goes on with the nodes it has"
+    status = run.wait(lambda status: status["nodesRunning"] == len(hosts), "the nodes that there is room for", 30)
+    assert status["phase"] == "Running", "a run needs no gang: it goes on with the nodes it has"
     run.delete()
     until(namespace.children_are_gone, "all children to go", 60)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster.harness.api import CRDS, DEPLOYMENTS, PODS, RUNS, Api, ApiError, Object
+from tests.cluster.harness.api import CRDS, DEPLOYMENTS, PODS, Api, Object
 from tests.cluster.harness.images import Images
 from tests.cluster.harness.metrics import WRITES, samples
 from tests.cluster.harness.tool import Helm, Kubectl
@@ -48,10 +48,6 @@ class Controller:
         if not keep_runs and self.api.find(CRDS, None, CRD):
             self.install({"crds": {"keep": False}})
         self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
-
-    def installed(self) -> bool:
-        """Whether the release exists."""
-        return bool(self.helm("list", "--namespace", NAMESPACE, "--short").split())
 
     def pods(self) -> list[Object]:
         """Return the controller's pods, those that are leaving included."""
@@ -114,17 +110,6 @@ class Controller:
 def writes(requests: Mapping[str, int]) -> int:
     """Return how many of the requests change something."""
     return sum(count for name, count in requests.items() if name.split()[0] in WRITES)
-
-
-def served(api: Api) -> bool:
-    """Whether the API server knows GradientRuns."""
-    try:
-        api.list(RUNS)
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    return True
 
 
 def _is_ready(pod: Object) -> bool:

@@ -34,8 +34,12 @@ def call(
     environment: Mapping[str, str] | None = None,
     stdin: str | None = None,
     show: bool = False,
+    both: bool = False,
 ) -> str:
-    """Run a program and return its standard output. With `show`, what it says on standard error is seen at once."""
+    """Run a program and return its standard output, and with `both` its standard error as well.
+
+    With `show`, what it says on standard error is seen at once.
+    """
     try:
         done = subprocess.run(
             command,
@@ -53,7 +57,7 @@ def call(
         raise CommandFailed(f"{_words(command)} did not end within {seconds:.0f} s") from error
     if done.returncode:
         raise CommandFailed(f"{_words(command)}: {done.stdout.strip()} {(done.stderr or '').strip()}")
-    return done.stdout
+    return done.stdout + (done.stderr if both else "")
 
 
 def _words(command: Sequence[str | Path]) -> str:
@@ -111,11 +115,11 @@ class Kubectl:
 
 @dataclass(frozen=True)
 class Helm:
-    """helm as the cluster's administrator."""
+    """helm as the cluster's administrator; returns all that it says, for the logs of tests are not on its output."""
 
     environment: Mapping[str, str]
 
     def __call__(self, *words: str, values: Mapping[str, Any] | None = None, seconds: float = 180.0) -> str:
         given = ["--values", "-"] if values is not None else []
         text = yaml.safe_dump(dict(values)) if values is not None else None
-        return call(["helm", *words, *given], seconds=seconds, environment=self.environment, stdin=text)
+        return call(["helm", *words, *given], seconds=seconds, environment=self.environment, stdin=text, both=True)
