@@ -124,7 +124,7 @@ class RunStatus(Part):
     mailbox_prefix: Annotated[str | None, Field(max_length=1024)] = None
     """Mailbox of the attempt: recorded before the first pod, never used by another."""
     start_time: AwareDatetime | None = None
-    """When the attempt's first node started."""
+    """When the attempt was accepted."""
     completion_time: AwareDatetime | None = None
     """When the attempt ended."""
     units: UnitCounts | None = None
