@@ -58,7 +58,7 @@ test-cluster: $(STAMP)  ## Tests on a real Kubernetes, built and started for the
 	$(BIN)/pytest tests/cluster
 
 .PHONY: bench
-bench: $(STAMP)  ## Every benchmark, one line per figure (about 8 minutes)
+bench: $(STAMP)  ## Every benchmark, one line per figure (about 12 minutes)
 	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.claims
 	$(BIN)/python -m bench.loop

@@ -37,7 +37,7 @@ def measure(batch_seconds: float, *, slowed: bool, taper: bool) -> Figure:
 def main() -> None:
     """Run all four arrangements."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch-seconds", type=float, default=0.01, help="time in which A trains one batch")
+    parser.add_argument("--batch-seconds", type=float, default=0.015, help="time in which A trains one batch")
     batch_seconds = parser.parse_args().batch_seconds
     show([measure(batch_seconds, slowed=slowed, taper=taper) for slowed in (False, True) for taper in (False, True)])
 

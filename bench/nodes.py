@@ -35,17 +35,21 @@ class Trained:
 
 
 class Pace:
-    """Makes each batch end when the node's speeds say, without adding up the overshoot of sleeping."""
+    """Makes each batch end when the node's speeds say.
+
+    What a sleep takes too long is made up by the next ones; what the loop waits for data is not.
+    """
 
     def __init__(self, node: SimulatedNode, begin: float) -> None:
         self._node = node
         self._begin = begin
         self._due = begin
+        self._waited = 0.0
 
-    def batch(self) -> None:
-        """Block until this batch would be done."""
-        now = time.perf_counter()
-        start = max(self._due, now) if now - self._due > 0.002 else self._due
+    def batch(self, waited: float = 0.0) -> None:
+        """Block until this batch would be done; `waited` is how long the loop has waited for data so far."""
+        start = self._due + waited - self._waited
+        self._waited = waited
         done = self._node.trained(start - self._begin) + 1
         self._due = self._begin + self._node.moment(done)
         time.sleep(max(0.0, self._due - time.perf_counter()))
@@ -99,7 +103,7 @@ def _shared(
     )
     with queue as batches:
         for _ in batches:
-            pace.batch()
+            pace.batch(queue.statistics.wait_seconds)
     counts = queue.statistics
     return counts.claimed, counts.batches, counts.wait_seconds
 
