@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 
@@ -10,9 +11,16 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from gradientmail.exchange.blobs import BlobStore
+from gradientmail.exchange.driver import Driver
+from gradientmail.exchange.joining import found_or_read, join
 from gradientmail.exchange.keys import blob_key, contribution_key, version_key
+from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Agreement
+from gradientmail.exchange.replica import Replica
+from gradientmail.exchange.requests import Fetch
 from gradientmail.mailbox.memory import MemoryStore
+from gradientmail.patterns.retrying import Patience
 from tests.unit.exchange.doubles import Small
 from tests.unit.exchange.lockstep import PATIENCE, Clock, Node, settle
 
@@ -324,6 +332,50 @@ def test_a_learner_that_slept_adopts_no_version_made_anew_after_its_deletion() -
     assert sleeper.versions == fast.versions == [7]
     for mine, theirs in zip(sleeper.model.parameters(), fast.model.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_an_offer_is_withdrawn_while_a_newer_version_replaces_it() -> None:
+    """A step in the middle of the download must not move the anchor from which the newer version is reckoned."""
+    _, clock, (fast, slow) = nodes(2, agreement(sync_every=1))
+    fast.step(lambda model: add(model, 1.0))
+    overdue(clock, [fast])
+    slow.talk()
+    assert slow.learner.chains[0].offer is not None
+    fast.step(lambda model: add(model, 1.0))
+    overdue(clock, [fast])
+    conversation = slow.learner.tick()
+    request = conversation.send(None)
+    while not isinstance(request, Fetch):
+        request = conversation.send(slow.driver._answer(request))
+    fetched = slow.driver._answer(request)
+    slow.step(nothing)
+    assert slow.adopted == []
+    with pytest.raises(StopIteration):
+        conversation.send(fetched)
+    settle([slow])
+    assert slow.versions == [2]
+    assert next(slow.model.parameters()).tolist() == [3.0, 0.0, 2.5]
+
+
+def test_a_node_that_joins_starts_over_if_its_versions_may_have_been_deleted_meanwhile() -> None:
+    box, _, (node,) = nodes(1, agreement(sync_every=1))
+    parameters = Parameters(Vector(), 1)
+    replica = Replica("late", parameters, BlobStore(box, parameters.layout), node.agreement)
+    driver = Driver(box, replica, Patience(0.0, lambda _: False), contextlib.nullcontext(), lambda *_: None)
+    founding = driver.hold(found_or_read("late", node.agreement, parameters.layout))
+    conversation = join("late", "a process", founding, RuntimeError)
+    request = conversation.send(None)
+    while not isinstance(request, Fetch):
+        request = conversation.send(driver._answer(request))
+    fetched = driver._answer(request)
+    for _ in range(4):
+        node.step(nothing)
+        settle([node])
+    request = conversation.send(fetched)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = conversation.send(driver._answer(request))
+    assert [anchor.version for anchor in end.value.value] == [4]
 
 
 def test_mixed_types_and_tied_parameters_follow_the_run() -> None:
