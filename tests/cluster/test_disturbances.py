@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,17 @@ from tests.cluster.harness.manifests import (
     pool_with,
     queue_pool,
     run_manifest,
+    scripted_pool,
     training_pool,
 )
 from tests.cluster.harness.namespaces import Namespace
-from tests.cluster.harness.runs import Run, check_final_counts, is_running
+from tests.cluster.harness.runs import Run, check_final_counts, is_running, summary
 from tests.cluster.harness.site import Site
 from tests.cluster.harness.tool import ROOT
 from tests.cluster.harness.waiting import until
 
+KILLED = "killed after"
+"""What nodes/dying_controller.py says of its end."""
 FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
 """24 units."""
 
@@ -36,19 +40,24 @@ FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
 def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
     namespace: Namespace, controller: Controller, cluster: Site
 ) -> None:
+    """No controller outlives its first change: one after another they bring a run of two pools to its end."""
     before = namespace.api.version()
+    told = {"seconds": 3600, "claimed": 80, "consumed": 80}
     controller.scale(0)
     try:
-        # Slow enough that one pool does not train it all before a controller has lived to make the other's Job.
-        pools = [queue_pool(name, seconds=1) for name in ("a", "b")]
-        run = namespace.apply(run_manifest("killed", pools, data=FEW))
-        lives = _live_and_die_until_succeeded(run, cluster)
+        run = namespace.apply(run_manifest("killed", [scripted_pool("a", told=told), scripted_pool("b", told=told)]))
+        deaths = _live_and_die(cluster, lambda: run.status.get("nodesRunning") == 2, run)
+        for pod in run.running_pods():
+            words = ("--namespace", namespace.name, "exec", _name(pod), "--", "touch", "/tmp/end")
+            namespace.kubectl(*words)
+        deaths += _live_and_die(cluster, lambda: run.status["phase"] == "Succeeded", run)
     finally:
         controller.scale(1)
-    assert lives >= 5, "status, ConfigMap, two Jobs, their nodes, and status again until the end"
+    assert deaths["POST configmaps"] == 1
+    assert deaths["POST jobs"] == 2
+    assert deaths["PATCH gradientruns"] >= 3, "the prefix, the nodes that run, the end"
     status = run.wait_phase("Succeeded", 30)
-    assert status["units"] == {"total": 24, "claimed": 24, "consumed": 24, "lost": 0, "percent": 100}
-    check_final_counts(run)
+    assert status["units"] == {"total": 160, "claimed": 160, "consumed": 160, "lost": 0, "percent": 100}
     created = Counter(
         kind.plural
         for kind in (JOBS, CONFIG_MAPS, PODS)
@@ -58,34 +67,28 @@ def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
     assert created == {"jobs": 2, "configmaps": 1, "pods": 2}
 
 
-def _live_and_die_until_succeeded(run: Run, cluster: Site) -> int:
-    lives = 0
+def _live_and_die(cluster: Site, there: Callable[[], bool], run: Run) -> Counter[str]:
+    """Start controllers that die at their first change until the run is there; return what they died of."""
     with TemporaryDirectory() as folder, (Path(folder) / "log").open("w") as log:
 
         def said() -> str:
-            return Path(log.name).read_text()[-2000:]
+            return Path(log.name).read_text()
 
-        while not _succeeded(run):
-            lives += 1
-            assert lives < 60, f"no end after 60 lives: {said()}"
-            with _dying(cluster, log.fileno(), life=1 + lives % 3) as process:
-                until(partial(_ended, process, run), "the controller to make a change", 30, said)
-    return lives
-
-
-def _ended(process: subprocess.Popen[bytes], run: Run) -> bool:
-    return process.poll() is not None or _succeeded(run)
+        while not there():
+            assert said().count(KILLED) < 30, f"no end after 30 lives: {summary(run.status)} {said()[-2000:]}"
+            with _dying(cluster, log.fileno()) as process:
+                until(partial(_ended, process, there), "the controller to make a change", 30, said)
+        return Counter(re.findall(f"{KILLED} (.*)", said()))
 
 
-def _succeeded(run: Run) -> bool:
-    return run.status.get("phase") == "Succeeded"
+def _ended(process: subprocess.Popen[bytes], there: Callable[[], bool]) -> bool:
+    return process.poll() is not None or there()
 
 
 @contextmanager
-def _dying(cluster: Site, log: int, *, life: int) -> Iterator[subprocess.Popen[bytes]]:
+def _dying(cluster: Site, log: int) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, str(NODES_FOLDER / "dying_controller.py"), "--metrics-port=18080", "--log-format=text"]
-    environment = {**cluster.tool.environment, "LIFE": str(life)}
-    with subprocess.Popen(words, env=environment, stdout=log, stderr=log, cwd=ROOT) as process:
+    with subprocess.Popen(words, env=dict(cluster.tool.environment), stdout=log, stderr=log, cwd=ROOT) as process:
         try:
             yield process
         finally:

@@ -2,7 +2,7 @@
 
 Its argument is a JSON object:
 
-seconds    how long to run; SIGTERM ends it before, with 143
+seconds    how long to run; the file /tmp/end ends it before, and so does SIGTERM, with 143
 claimed    units that its last words say it has claimed
 consumed   and consumed; while it runs, /metrics shows the number in /tmp/consumed for both
 exit       exit code
@@ -51,7 +51,9 @@ def main() -> int:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     if told.get("memory"):
         print(len(b"x" * (told["memory"] << 20)))
-    stopped.wait(told.get("seconds", 0))
+    ends = time.monotonic() + told.get("seconds", 0)
+    while time.monotonic() < ends and not Path("/tmp/end").exists() and not stopped.wait(0.1):
+        pass
     code = 143 if stopped.is_set() else told.get("exit", 0)
     if not told.get("silent"):
         progress = {
