@@ -12,7 +12,7 @@ import typer
 from gradientmail.exits import Exit, UserError
 from gradientmail.mailbox import MailboxMisconfigured, MailboxUnavailable
 
-COMMANDS = ("local", "plan", "data", "doctor", "status", "report", "train")
+COMMANDS = ("local", "plan", "data", "doctor", "status", "report", "export", "train")
 
 
 def application() -> typer.Typer:
