@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from gradientmail.exchange.keys import blob_key
@@ -16,6 +18,10 @@ from gradientmail.exchange.records import TensorShape
 from gradientmail.mailbox import Mailbox
 
 Shapes = Sequence[TensorShape]
+
+NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
+ALIGNMENT = 8
+"""Of the tensors in a safetensors file, in bytes."""
 
 
 class BlobRefused(ValueError):
@@ -30,8 +36,19 @@ def split(flat: Tensor, shapes: Shapes) -> Iterator[tuple[str, Tensor]]:
 
 
 def encode(flat: Tensor, shapes: Shapes) -> bytes:
-    """Return a fragment's flat CPU tensor as safetensors bytes."""
-    return bytes(save(dict(split(flat, shapes))))
+    """Return a fragment's flat CPU tensor as safetensors bytes.
+
+    As the library does, but with one copy instead of three: the parameters already lie one after the other.
+    """
+    header: dict[str, object] = {}
+    start = 0
+    for item in shapes:
+        stop = start + item.size * flat.element_size()
+        header[item.name] = {"dtype": NAMES[flat.dtype], "shape": list(item.shape), "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return b"".join((len(text).to_bytes(8, "little"), text, flat.view(torch.uint8).numpy().data))
 
 
 def decode(key: str, data: bytes, digest: str, shapes: Shapes, dtype: torch.dtype) -> Tensor:
@@ -53,9 +70,17 @@ def decode(key: str, data: bytes, digest: str, shapes: Shapes, dtype: torch.dtyp
                 f"where {dtype} {list(item.shape)} was expected"
             )
     flat = torch.cat([tensors[item.name].reshape(-1) for item in shapes])
-    if not flat.isfinite().all():
+    if not finite(flat):
         raise BlobRefused(f"{key} holds numbers that are not finite")
     return flat
+
+
+def finite(flat: Tensor) -> bool:
+    """Whether all numbers are finite. Needs no memory of its own, unlike `isfinite`."""
+    if flat.numel() == 0:
+        return True
+    least, most = torch.aminmax(flat)
+    return math.isfinite(least) and math.isfinite(most)
 
 
 class BlobStore:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradientmail.exchange.blobs import BlobRefused, BlobStore
+from gradientmail.exchange.blobs import BlobRefused, BlobStore, finite
 from gradientmail.exchange.chain import Adoption
 from gradientmail.exchange.keys import blob_key
 from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step
@@ -182,7 +182,7 @@ class Replica:
         return self._blobs.write(fragment, version, self._deltas[fragment])
 
     def _finite(self, fragment: int, difference: Tensor) -> Tensor:
-        if not difference.isfinite().all():
+        if not finite(difference):
             name = self._parameters.layout[fragment][0].name
             raise Diverged(
                 f"parameters of fragment {fragment} (the one of {name!r}) are not finite: nothing of them was sent; "

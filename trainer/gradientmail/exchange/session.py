@@ -75,7 +75,7 @@ class Session:
         mailbox: Mailbox,
         learner_id: str,
         sync_every: int = 100,
-        fragments: int = 4,
+        fragments: int = 8,
         outer_lr: float = 1.0,
         outer_momentum: float = 0.5,
         transfer_dtype: torch.dtype | str = torch.bfloat16,
