@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 
 from bench.figures import Figure, show
@@ -136,8 +136,8 @@ def _wait_finished(namespace: Namespace, count: int) -> None:
     until(finished, f"{count} finished runs", 240)
 
 
-def measure(say: Callable[[str], None], idle_seconds: float) -> list[Figure]:
-    """Return all figures."""
+def measure(say: Callable[[str], None], idle_seconds: float) -> Iterator[Figure]:
+    """Yield all figures, each as soon as it is known."""
     with ExitStack() as stack:
         site = stack.enter_context(open_site(say, nullcontext))
         store = serve_store(site, stack)
@@ -146,14 +146,15 @@ def measure(say: Callable[[str], None], idle_seconds: float) -> list[Figure]:
         stack.callback(namespaces.delete)
         first, second = namespaces.create("single"), namespaces.create("many")
         say("one run at a time")
-        figures = [one_by_one(first), requests_of_a_run(first, controller)]
+        yield one_by_one(first)
+        yield requests_of_a_run(first, controller)
         say("fifty runs at once")
-        figures.append(all_at_once(second))
+        yield all_at_once(second)
         say("two hundred finished runs")
         third = namespaces.create("finished")
-        figures.append(memory_with_finished_runs(third, controller))
+        yield memory_with_finished_runs(third, controller)
         say("nothing changes")
-        return [*figures, *idle(third, controller, idle_seconds)]
+        yield from idle(third, controller, idle_seconds)
 
 
 def main() -> None:
@@ -161,7 +162,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.operator", description=__doc__)
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS, help="how long nothing is to change")
     given = parser.parse_args()
-    show(measure(lambda text: print(f"== {text}", flush=True), given.idle_seconds))
+    figures = []
+    for figure in measure(lambda text: print(f"== {text}", flush=True), given.idle_seconds):
+        print(f"   {figure.what}: {figure.measured}", flush=True)
+        figures.append(figure)
+    show(figures)
 
 
 if __name__ == "__main__":
