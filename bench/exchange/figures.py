@@ -70,27 +70,24 @@ def spin(seconds: float) -> None:
         square = (square @ square).clamp_(-1, 1)
 
 
-def run(box: Mailbox, model: nn.Module, steps: int, seconds: float, **options: Any) -> tuple[ExchangeStatistics, float]:
-    with Session(model, mailbox=box, learner_id="node-0", flush_seconds=5.0, **options) as session:
-        start = time.perf_counter()
-        for _ in range(steps):
-            spin(seconds)
-            session.step(samples=1)
-        return session.statistics, time.perf_counter() - start
-
-
 def report(what: str, value: str, goal: str, holds: bool) -> None:
     figures.append(Figure(what, value, goal, holds))
 
 
 def blocked() -> None:
-    for name, stop in (("100 ms away", False), ("stopped half a second in", True)):
-        box = Distant(MemoryStore())
-        if stop:
-            threading.Timer(0.5, setattr, (box, "stopped", True)).start()
-        counts, seconds = run(box, weights(4_000_000), 1000, 0.02, sync_every=100)
+    for stopped in (False, True):
+        box, model = Distant(MemoryStore()), weights(4_000_000)
+        with Session(model, mailbox=box, learner_id="node-0", sync_every=100, flush_seconds=2.0) as session:
+            start = time.perf_counter()
+            for step in range(1000):
+                box.stopped = stopped and step >= 200
+                spin(0.02)
+                session.step(samples=1)
+            seconds, counts = time.perf_counter() - start, session.statistics
+            box.stopped = False
         share = counts.blocked_seconds / seconds
-        what = f"step blocks training, 4 million parameters, 1,000 steps of 20 ms, store {name}"
+        where = "100 ms away, stopped after 200 steps" if stopped else "100 ms away"
+        what = f"step blocks training, 4 million parameters, 1,000 steps of 20 ms, store {where}"
         value = f"{share:.3%} of the run, {counts.contributions} contributions, {counts.adopted} versions adopted"
         report(what, value, "under 1 %", share < 0.01)
 
