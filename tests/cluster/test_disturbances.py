@@ -152,11 +152,12 @@ def test_trainers_pods_and_nodes_that_die_cost_what_they_held_and_no_more(namesp
     """At once: real trainers killed and deleted; a run that ends without a dead node; one that waits for it."""
     alive, doomed = cluster.hosts()[1], cluster.hosts()[-1]
     trainers = _train(namespace, alive)
+    trainers.wait_claims(10, 90)
     pools = [_pinned(queue_pool("alive", seconds=0.3), alive), _pinned(queue_pool("doomed", seconds=0.3), doomed)]
     short = namespace.apply(run_manifest("short", pools))
     long = namespace.apply(run_manifest("long", [_pinned(queue_pool("doomed", seconds=1), doomed)]))
-    for run, claims in ((short, 8), (long, 2), (trainers, 10)):
-        run.wait_claims(claims, 60)
+    short.wait_claims(8, 60)
+    long.wait_claims(2, 60)
     killed, deleted = sorted(_name(pod) for pod in trainers.wait_running(2, 30))
     (before,) = long.running_pods()
     cluster.tool("kill-node", "--no-wait", doomed)
