@@ -159,4 +159,5 @@ def test_the_run_goes_on_whatever_happens_to_its_nodes_and_its_store(tmp_path: P
     model.load_state_dict(load(data))
     inputs = torch.randn(2000, 8, generator=torch.Generator().manual_seed(99))
     with torch.no_grad():
-        assert loss_of(model, inputs).item() < 0.3, "it starts near 1"
+        trained, untrained = loss_of(model, inputs).item(), loss_of(network(), inputs).item()
+    assert trained < untrained / 2, "how much the nodes learned from each other depends on when their rounds met"
