@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
+from typing import Any
 
 from bench.figures import Figure, show
 from tests.cluster.harness.api import JOBS, RUNS
@@ -116,7 +117,7 @@ def memory_with_finished_runs(namespace: Namespace, controller: Controller) -> F
 def idle(namespace: Namespace, controller: Controller, seconds: float) -> list[Figure]:
     """Count requests while nothing changes, with two hundred finished runs and one that runs."""
     run = namespace.apply(run_manifest("running", [holding("a", 2)]))
-    run.wait(lambda status: all(node.get("step") == 0 for node in status["nodes"]), "the first counts", 60)
+    run.wait(_counted, "the first counts", 120)
     before, began = controller.requests(), time.monotonic()
     until(lambda: time.monotonic() - began > seconds, "the time to pass", seconds + 10)
     spent = difference(controller.requests(), before)
@@ -126,6 +127,11 @@ def idle(namespace: Namespace, controller: Controller, seconds: float) -> list[F
         Figure(f"writes {window}", str(writes(spent)), "none", writes(spent) == 0),
         Figure(f"reads {window}", str(reads), "the slow resync: 20 at most", reads <= 20),
     ]
+
+
+def _counted(status: Mapping[str, Any]) -> bool:
+    nodes = status.get("nodes") or []
+    return bool(nodes) and all(node.get("step") == 0 for node in nodes)
 
 
 def _wait_finished(namespace: Namespace, count: int) -> None:
