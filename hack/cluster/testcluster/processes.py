@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from .shell import wait_until
 # A server that waits for its clients' open watches would take a minute; they connect again by themselves.
 PATIENCE_SECONDS = 5.0
 KILL_SECONDS = 120.0
+EXEC_SECONDS = 1.0
 # The new process enters its control groups before it becomes the program, so nothing it forks can be outside.
 JOIN_AND_RUN = 'count=$1; shift; while [ "$count" -gt 0 ]; do echo $$ >"$1"; shift; count=$((count-1)); done; exec "$@"'
 # Children not yet waited for by this process; without this they would stay as zombies while it runs.
@@ -40,6 +42,11 @@ def parse_stat(text: str) -> tuple[str, int]:
     """State letter and start time from ``/proc/PID/stat``; the program's name in it may hold anything."""
     fields = text.rpartition(")")[2].split()
     return fields[0], int(fields[19])
+
+
+def parse_environment_end(text: str) -> int:
+    """Address of the end of the environment from ``/proc/PID/stat``; 0 until exec has put it in place."""
+    return int(text.rpartition(")")[2].split()[48])
 
 
 def identify(pid: int) -> Identity | None:
@@ -174,7 +181,18 @@ def _kill_if_marked(pid: int, wanted: bytes) -> None:
 
 
 def _environment(folder: Path) -> list[bytes]:
+    deadline = time.monotonic() + EXEC_SECONDS
     try:
-        return (folder / "environ").read_bytes().split(b"\0")
+        while not (content := (folder / "environ").read_bytes()) and _becoming(folder):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
     except OSError:
         return []
+    return content.split(b"\0")
+
+
+def _becoming(folder: Path) -> bool:
+    """Whether the process is in the midst of exec: it is a program already, and its environment not yet in place."""
+    (folder / "exe").readlink()  # a thread of the kernel has none, nor has a zombie
+    return parse_environment_end((folder / "stat").read_text()) == 0

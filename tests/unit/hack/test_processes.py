@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from hack.cluster.testcluster.errors import ClusterError
-from hack.cluster.testcluster.processes import Supervisor, identify, kill_marked, marked, parse_stat
+from hack.cluster.testcluster.processes import (
+    Supervisor,
+    identify,
+    kill_marked,
+    marked,
+    parse_environment_end,
+    parse_stat,
+)
 
 STAT = "4711 (a (strange) name) S 1 4711 4711 0 -1 4194304 9 0 0 0 7 2 0 0 20 0 1 0 987654 1 2 3"
 
@@ -69,6 +77,20 @@ def test_the_end_of_a_program_is_told_with_its_last_words(supervisor: Supervisor
     supervisor.stop("program")
     with pytest.raises(ClusterError, match=r"program ended unexpectedly\. End of .*:\nthe port is taken$"):
         supervisor.check("program")
+
+
+def test_the_end_of_the_environment_is_told_apart_from_none_yet() -> None:
+    assert parse_environment_end(Path("/proc/self/stat").read_text()) > 0
+    assert parse_environment_end("4711 (a (strange) name) R " + "0 " * 49) == 0
+
+
+def test_a_process_is_found_from_the_moment_it_is_started(tmp_path: Path) -> None:
+    mark = {"MARK_OF_TEST": str(tmp_path)}
+    for _ in range(50):
+        with subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], **mark}) as process:
+            found = marked("MARK_OF_TEST", str(tmp_path))
+            process.kill()
+        assert found == {process.pid}
 
 
 def test_marked_processes_are_found_and_killed_and_no_others(supervisor: Supervisor, tmp_path: Path) -> None:
