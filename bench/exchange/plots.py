@@ -25,9 +25,11 @@ LABELS = {
     "c": "(c) exchange, equal speeds",
     "d": "(d) exchange, 4:2:2:1",
     "e": "(e) exchange, nodes joining and dying",
-    "f": "(f) fastest node without exchange",
+    "f": "(f) fastest node without exchange, 4:2:2:1",
+    "g": "(g) one node without exchange, equal speeds",
 }
 COLOURS = {"a": "black", "b": "tab:gray", "c": "tab:green", "d": "tab:blue", "e": "tab:purple", "f": "tab:red"}
+COLOURS["g"] = "tab:orange"
 
 
 def by_name(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -74,7 +74,7 @@ class Session:
         *,
         mailbox: Mailbox,
         learner_id: str,
-        sync_every: int = 100,
+        sync_every: int = 50,
         fragments: int = 8,
         outer_lr: float = 1.0,
         outer_momentum: float = 0.5,
