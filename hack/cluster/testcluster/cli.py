@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,17 +19,22 @@ Command = Callable[[Provider, argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."""
+    """Run one command and return the exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 no reader."""
     options = parser().parse_args(arguments)
     command: Command = options.command
     try:
-        return command(choose(options.provider), options)
+        status = command(choose(options.provider), options)
+        sys.stdout.flush()
+        return status
     except ClusterError as error:
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:
         say("Interrupted; `python3 hack/cluster down` removes what was started.")
         return 130
+    except BrokenPipeError:  # `… status | head`; what is left in the buffer must not be written at the end, either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def parser() -> argparse.ArgumentParser:
