@@ -19,13 +19,15 @@ Command = Callable[[Provider, argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 no reader."""
+    """Run one command and return the exit status.
+
+    0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 nobody reads the output.
+    """
     options = parser().parse_args(arguments)
     command: Command = options.command
     try:
         status = command(choose(options.provider), options)
         sys.stdout.flush()
-        return status
     except ClusterError as error:
         say(f"error: {error}")
         return 1
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `… status | head`; what is left in the buffer must not be written at the end, either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    return status
 
 
 def parser() -> argparse.ArgumentParser:
