@@ -1,9 +1,13 @@
-"""Fixtures for every test that needs S3: one server per session, a fresh bucket per test."""
+"""Fixtures that several folders of tests share: an S3 server with fresh buckets, and promtool."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import boto3
 import pytest
@@ -11,7 +15,30 @@ from mypy_boto3_s3 import S3Client
 
 from gradientmail.mailbox import S3Options, open_mailbox
 from gradientmail.mailbox.base import Store
+from tests.promtool import Promtool
 from tests.servers import CREDENTIALS, moto_server
+
+ROOT = Path(__file__).parents[1]
+INSTALL_SECONDS = 1800.0
+ENSURE_PROMTOOL = (
+    "from pathlib import Path; from testcluster import packages; "
+    "print(packages.ensure_program('promtool', Path('build/promtool.log').absolute()))"
+)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Promtool:
+    """Prometheus' tool for checking metrics and rules; Debian's package is installed where it is missing."""
+    found = subprocess.run(
+        [sys.executable, "-c", ENSURE_PROMTOOL],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "hack" / "cluster")},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=INSTALL_SECONDS,
+        check=True,
+    )
+    return Promtool(Path(found.stdout.strip()))
 
 
 @pytest.fixture(scope="session")

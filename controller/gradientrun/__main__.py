@@ -46,6 +46,7 @@ async def run(settings: Settings) -> None:
         async with Progress() as progress:
             reconciler = Reconciler(cluster, store, progress, metrics, lambda: datetime.now(UTC))
             controller = Controller(cluster, store, reconciler, settings)
+            metrics.show_queue(controller.queued, controller.waited)
             async with serving(controller, metrics.registry, settings.metrics_port) as port:
                 logger.info("serving /metrics, /livez and /readyz on port %d", port)
                 await _serve(controller, settings)

@@ -135,13 +135,21 @@ class Controller:
         """Whether everything that exists has been listed once."""
         return self._listed is not None
 
+    def queued(self) -> int:
+        """Return how many runs are being reconciled or have a time set for it."""
+        return len(self._queue)
+
+    def waited(self) -> float:
+        """Return for how many seconds the run longest due, or longest in work, has been so."""
+        return max(0.0, self._queue.waited())
+
     def troubles(self) -> list[str]:
         """Return what a restart would help against; nothing if all is well."""
         found = [
             f"the watch of {resource} does not deliver what a list has shown"
             for resource in self._store.overdue(self._clock() - WATCH_PATIENCE_SECONDS)
         ]
-        waited = self._queue.waited()
+        waited = self.waited()
         if waited > QUEUE_PATIENCE_SECONDS:
             found.append(f"a run has waited for {waited:.0f} s to be reconciled")
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,8 +54,19 @@ def plugin_folder() -> Path | None:
 def ensure(log: Path) -> None:
     """Install what is missing; raises `ClusterError` with the command to run where that is not possible."""
     packages = missing()
-    if not packages:
-        return
+    if packages:
+        install(packages, log)
+
+
+def ensure_program(program: str, log: Path) -> Path:
+    """Path of one of PROGRAMS, which is installed first if it is missing; raises as `ensure` does."""
+    if shutil.which(program) is None:
+        install([PROGRAMS[program]], log)
+    return Path(shutil.which(program) or program)
+
+
+def install(packages: Sequence[str], log: Path) -> None:
+    """Install Debian packages without starting their services; raises as `ensure` does."""
     command = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ClusterError(f"Debian packages are missing; run: sudo apt-get update && sudo {shlex.join(command)}")
