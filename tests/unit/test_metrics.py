@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradientmail.mailbox import Request
 from gradientmail.metrics import COMMON, METRICS, Labels, TrainerMetrics
-from gradientmail.progress import NodeProgress
+from gradientmail.progress import ExchangeProgress, NodeProgress
 
 PROGRESS = NodeProgress(
     learner="l",
@@ -63,6 +65,45 @@ def test_times_of_the_loop() -> None:
     found = samples(made())
     assert found["gradientmail_wait_seconds_total", ()] == 1.25
     assert found["gradientmail_train_seconds_total", ()] == 40.5
+
+
+def test_what_a_node_has_exchanged_is_read_when_asked() -> None:
+    exchange = ExchangeProgress(
+        contributions=40,
+        merged=36,
+        missed=3,
+        adopted=41,
+        skipped=2,
+        closed=12,
+        refused=1,
+        versions=(7, 6),
+        staleness_steps=5,
+        sent_bytes=4096,
+        received_bytes=8192,
+        requests=300,
+        blocked_seconds=0.25,
+    )
+    found = samples(made(replace(PROGRESS, exchange=exchange)))
+    assert {key: value for key, value in found.items() if key[0].startswith("gradientmail_exchange")} == {
+        ("gradientmail_exchange_contributions_total", ()): 40.0,
+        ("gradientmail_exchange_merged_total", ()): 36.0,
+        ("gradientmail_exchange_missed_total", ()): 3.0,
+        ("gradientmail_exchange_versions_adopted_total", ()): 41.0,
+        ("gradientmail_exchange_versions_skipped_total", ()): 2.0,
+        ("gradientmail_exchange_rounds_closed_total", ()): 12.0,
+        ("gradientmail_exchange_refused_total", ()): 1.0,
+        ("gradientmail_exchange_sent_bytes_total", ()): 4096.0,
+        ("gradientmail_exchange_received_bytes_total", ()): 8192.0,
+        ("gradientmail_exchange_requests_total", ()): 300.0,
+        ("gradientmail_exchange_blocked_seconds_total", ()): 0.25,
+        ("gradientmail_exchange_version", (("fragment", "0"),)): 7.0,
+        ("gradientmail_exchange_version", (("fragment", "1"),)): 6.0,
+        ("gradientmail_exchange_staleness_steps", ()): 5.0,
+    }
+
+
+def test_a_node_that_exchanges_nothing_has_no_samples_of_it() -> None:
+    assert not [name for name, _ in samples(made()) if name.startswith("gradientmail_exchange")]
 
 
 def test_what_is_not_known_yet_is_left_out() -> None:

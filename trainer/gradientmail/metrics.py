@@ -7,7 +7,7 @@ sample carries the labels namespace, run and node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from gradientmail.mailbox import Request
-from gradientmail.progress import NodeProgress
+from gradientmail.progress import ExchangeProgress, NodeProgress
 
 COMMON = ("namespace", "run", "node")
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -73,6 +73,41 @@ REQUEST_SECONDS = Metric(
     REQUEST_BUCKETS,
 )
 
+CONTRIBUTIONS = Metric(
+    "gradientmail_exchange_contributions", "counter", "Contributions published; each fragment's rounds count."
+)
+MERGED = Metric("gradientmail_exchange_merged", "counter", "Contributions that an adopted version holds.")
+MISSED = Metric(
+    "gradientmail_exchange_missed",
+    "counter",
+    "Contributions that came too late or were refused; their work was offered again.",
+)
+ADOPTED = Metric("gradientmail_exchange_versions_adopted", "counter", "Versions adopted.")
+SKIPPED = Metric(
+    "gradientmail_exchange_versions_skipped", "counter", "Versions passed over because a newer one was there."
+)
+CLOSED = Metric("gradientmail_exchange_rounds_closed", "counter", "Rounds that this node merged and tried to close.")
+REFUSED = Metric("gradientmail_exchange_refused", "counter", "Objects refused as damaged or foreign.")
+SENT = Metric("gradientmail_exchange_sent_bytes", "counter", "Bytes of parameters written to the mailbox.", "bytes")
+RECEIVED = Metric(
+    "gradientmail_exchange_received_bytes", "counter", "Bytes of parameters read from the mailbox.", "bytes"
+)
+EXCHANGE_REQUESTS = Metric("gradientmail_exchange_requests", "counter", "Requests of the exchange to the mailbox.")
+BLOCKED = Metric(
+    "gradientmail_exchange_blocked_seconds",
+    "counter",
+    "Time that the training loop spent in the exchange.",
+    "seconds",
+)
+VERSION = Metric(
+    "gradientmail_exchange_version", "gauge", "Version of the parameters held, by fragment.", labels=("fragment",)
+)
+STALENESS = Metric(
+    "gradientmail_exchange_staleness_steps",
+    "gauge",
+    "Own steps between contributing to the version adopted last and its adoption.",
+)
+
 METRICS = (
     UNITS,
     CLAIMED,
@@ -90,6 +125,19 @@ METRICS = (
     LOAD_SECONDS,
     REQUESTS,
     REQUEST_SECONDS,
+    CONTRIBUTIONS,
+    MERGED,
+    MISSED,
+    ADOPTED,
+    SKIPPED,
+    CLOSED,
+    REFUSED,
+    SENT,
+    RECEIVED,
+    EXCHANGE_REQUESTS,
+    BLOCKED,
+    VERSION,
+    STALENESS,
 )
 
 READ_AT_SCRAPE: tuple[tuple[Metric, Callable[[NodeProgress], float | None]], ...] = (
@@ -106,6 +154,22 @@ READ_AT_SCRAPE: tuple[tuple[Metric, Callable[[NodeProgress], float | None]], ...
     (HELD_OUT, lambda progress: progress.held_out_loss),
 )
 """What is taken from a node's progress, and how; None is left out."""
+
+EXCHANGE_AT_SCRAPE: tuple[tuple[Metric, Callable[[ExchangeProgress], float]], ...] = (
+    (CONTRIBUTIONS, lambda exchange: exchange.contributions),
+    (MERGED, lambda exchange: exchange.merged),
+    (MISSED, lambda exchange: exchange.missed),
+    (ADOPTED, lambda exchange: exchange.adopted),
+    (SKIPPED, lambda exchange: exchange.skipped),
+    (CLOSED, lambda exchange: exchange.closed),
+    (REFUSED, lambda exchange: exchange.refused),
+    (SENT, lambda exchange: exchange.sent_bytes),
+    (RECEIVED, lambda exchange: exchange.received_bytes),
+    (EXCHANGE_REQUESTS, lambda exchange: exchange.requests),
+    (BLOCKED, lambda exchange: exchange.blocked_seconds),
+    (STALENESS, lambda exchange: exchange.staleness_steps),
+)
+"""What is taken from its exchange; a node that exchanges nothing has none of it."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +232,22 @@ class _AtScrape(Collector):
 
     def collect(self) -> Iterable[Family]:
         progress = self._progress()
+        exchange = progress.exchange
         yield self._family(UNITS, self._units)
         for metric, value in READ_AT_SCRAPE:
             yield self._family(metric, value(progress))
+        for metric, count in EXCHANGE_AT_SCRAPE:
+            yield self._family(metric, None if exchange is None else count(exchange))
+        yield self._versions(exchange.versions if exchange else ())
 
     def _family(self, metric: Metric, value: float | None) -> Family:
         family = Family(metric.name, metric.help, metric.kind, metric.unit)
         if value is not None:
             family.add_sample(metric.name + ("_total" if metric.kind == "counter" else ""), self._labels, value)
+        return family
+
+    def _versions(self, versions: Sequence[int]) -> Family:
+        family = self._family(VERSION, None)
+        for fragment, version in enumerate(versions):
+            family.add_sample(VERSION.name, {**self._labels, "fragment": str(fragment)}, version)
         return family

@@ -8,12 +8,63 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 HEARTBEAT_SECONDS = 15.0
 """Seconds between a node's heartbeats; each writes one object and deletes the one before."""
 
 Phase = Literal["starting", "training", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeProgress:
+    """What a node has exchanged with the others since it joined; a fragment's rounds count one by one."""
+
+    contributions: int = 0
+    """Contributions published."""
+    merged: int = 0
+    """Contributions that an adopted version holds."""
+    missed: int = 0
+    """Contributions that came too late or were refused; their work was offered again."""
+    adopted: int = 0
+    """Versions adopted."""
+    skipped: int = 0
+    """Versions passed over because a newer one was there."""
+    closed: int = 0
+    """Rounds that this node has merged and tried to close."""
+    refused: int = 0
+    """Objects refused as damaged or foreign."""
+    versions: tuple[int, ...] = ()
+    """The version held, by fragment."""
+    staleness_steps: int = 0
+    """Own steps between contributing to the version adopted last, or the adoption before, and its adoption."""
+    staleness_steps_total: int = 0
+    """The same summed over all adoptions; divided by `adopted` it is the mean."""
+    sent_bytes: int = 0
+    """Bytes of blobs written."""
+    received_bytes: int = 0
+    """Bytes of blobs read."""
+    requests: int = 0
+    """Requests to the mailbox."""
+    blocked_seconds: float = 0.0
+    """Time that the training loop has spent in the exchange."""
+    final_samples: int = 0
+    """Samples in the run's final model, if this node wrote it last; else 0."""
+    final_held_out_loss: float | None = None
+    """Held-out loss of that final model."""
+
+    @property
+    def staleness_mean(self) -> float | None:
+        """Mean staleness of all adoptions, in own steps; None before the first."""
+        return self.staleness_steps_total / self.adopted if self.adopted else None
+
+    @classmethod
+    def from_fields(cls, value: dict[str, Any]) -> Self:
+        """Read the fields of a record; those of a newer version are ignored. Raises TypeError for what is no number."""
+        known = _known(cls, value)
+        versions = tuple(known.pop("versions", ()))
+        _ = sum(versions) + sum(known[name] for name in known.keys() - {"final_held_out_loss"})
+        return cls(**known, versions=versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +99,8 @@ class NodeProgress:
     """Time the loop has spent on batches."""
     message: str = ""
     """Why it stopped or failed, one sentence."""
+    exchange: ExchangeProgress | None = None
+    """None for a node that exchanges nothing, or of a version that did not say."""
 
     def to_json(self) -> str:
         """Return the record on one line."""
@@ -59,7 +112,9 @@ class NodeProgress:
         value = json.loads(text)
         if not isinstance(value, dict) or "learner" not in value or "node" not in value:
             raise ValueError(f"not a progress record: {str(value)[:80]!r}")
-        return cls(**_known(cls, value))
+        exchange = value.get("exchange")
+        told = ExchangeProgress.from_fields(exchange) if isinstance(exchange, dict) else None
+        return cls(**{**_known(cls, value), "exchange": told})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from gradientmail.exchange import ExchangeStatistics
 from gradientmail.patterns.shared_queue import QueueStatistics
-from gradientmail.progress import NodeProgress
+from gradientmail.progress import ExchangeProgress, NodeProgress
 from gradientmail.training.account import Account, Activity, Doing
 
 
@@ -39,6 +40,20 @@ def test_progress_joins_the_loops_and_the_queues_counts() -> None:
         buffered=4,
         wait_seconds=0.123,
     )
+
+
+def test_progress_tells_what_was_exchanged() -> None:
+    account = Account("l", "a-0")
+    assert account.progress().exchange is None
+    account.exchange = lambda: ExchangeStatistics(
+        steps=9, contributions=4, merged=3, adopted=5, versions=(5, 4), sent_bytes=16, blocked_seconds=0.12345
+    )
+    account.final_held_out_loss = 2.5
+    assert account.progress().exchange == ExchangeProgress(
+        contributions=4, merged=3, adopted=5, versions=(5, 4), sent_bytes=16, blocked_seconds=0.123
+    )
+    account.exchange = lambda: ExchangeStatistics(final_samples=640)
+    assert account.progress().exchange == ExchangeProgress(final_samples=640, final_held_out_loss=2.5)
 
 
 def test_time_on_batches_is_neither_waiting_nor_evaluating() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gradientmail.patterns.shared_queue import QueueStatistics
-from gradientmail.progress import NodeProgress
+from gradientmail.progress import ExchangeProgress, NodeProgress
 from gradientmail.training.account import Account
 from gradientmail.training.farewell import termination_message, write_termination_message
 from gradientmail.training.logs import LogFormat, emit, logging_to
@@ -125,6 +125,12 @@ def test_termination_message_fits_and_can_be_read(message: str) -> None:
     kept = NodeProgress.from_json(text).message
     assert message.startswith(kept.removesuffix("…"))
     assert len(message) < 100 or len(text) > 3000
+
+
+def test_termination_message_of_many_fragments_leaves_their_versions_out() -> None:
+    exchange = ExchangeProgress(merged=3, versions=(1_000_000,) * 1000)
+    kept = NodeProgress.from_json(termination_message(NodeProgress("l", "a-0", message="why", exchange=exchange)))
+    assert kept == NodeProgress("l", "a-0", message="why", exchange=ExchangeProgress(merged=3))
 
 
 def test_termination_message_that_cannot_be_written_is_no_failure(

@@ -42,6 +42,8 @@ class ExchangeStatistics:
     """Requests to the mailbox."""
     blocked_seconds: float = 0.0
     """Time that the training thread has spent in `step`."""
+    final_samples: int = 0
+    """Samples in the final model, if this node has written it; else 0."""
 
 
 class ExchangeObserver(Protocol):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from gradientmail.exchange.statistics import ExchangeStatistics
 from gradientmail.patterns.shared_queue import QueueStatistics
-from gradientmail.progress import NodeProgress, Phase
+from gradientmail.progress import ExchangeProgress, NodeProgress, Phase
 
 BatchT = TypeVar("BatchT")
 
@@ -56,6 +57,8 @@ class Account:
         self.held_out_loss: float | None = None
         self.train_seconds = 0.0
         self.queue: Callable[[], QueueStatistics] = QueueStatistics
+        self.exchange: Callable[[], ExchangeStatistics | None] = lambda: None
+        self.final_held_out_loss: float | None = None
         self._learner = learner
         self._node = node
         self._clock = clock
@@ -107,4 +110,28 @@ class Account:
             wait_seconds=round(queue.wait_seconds, 3),
             train_seconds=round(self.train_seconds, 3),
             message=self.message,
+            exchange=self._exchanged(),
+        )
+
+    def _exchanged(self) -> ExchangeProgress | None:
+        exchange = self.exchange()
+        if exchange is None:
+            return None
+        return ExchangeProgress(
+            contributions=exchange.contributions,
+            merged=exchange.merged,
+            missed=exchange.missed,
+            adopted=exchange.adopted,
+            skipped=exchange.skipped,
+            closed=exchange.closed,
+            refused=exchange.refused,
+            versions=exchange.versions,
+            staleness_steps=exchange.staleness_steps,
+            staleness_steps_total=exchange.staleness_steps_total,
+            sent_bytes=exchange.sent_bytes,
+            received_bytes=exchange.received_bytes,
+            requests=exchange.requests,
+            blocked_seconds=round(exchange.blocked_seconds, 3),
+            final_samples=exchange.final_samples,
+            final_held_out_loss=self.final_held_out_loss if exchange.final_samples else None,
         )

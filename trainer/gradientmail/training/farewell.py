@@ -17,8 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 def termination_message(progress: NodeProgress) -> bytes:
-    """Return the progress as JSON of at most MESSAGE_BYTES; its message is cut short if need be."""
+    """Return the progress as JSON of at most MESSAGE_BYTES; if need be without versions, and with a shorter message."""
     text = progress.to_json().encode()
+    if len(text) > MESSAGE_BYTES and progress.exchange:
+        progress = replace(progress, exchange=replace(progress.exchange, versions=()))
+        text = progress.to_json().encode()
     while len(text) > MESSAGE_BYTES and progress.message:
         kept = len(progress.message) - max(2, (len(text) - MESSAGE_BYTES) // 6)
         progress = replace(progress, message=f"{progress.message[: max(0, kept)]}…" if kept > 0 else "")
