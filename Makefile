@@ -68,6 +68,10 @@ bench: $(STAMP)  ## Every benchmark, one line per figure (about 12 minutes)
 crd: $(STAMP)  ## Write the CRD anew from gradientmail.run
 	$(BIN)/python hack/crd.py
 
+.PHONY: dashboards
+dashboards: $(STAMP)  ## Write the Grafana dashboards anew from hack/dashboards
+	$(BIN)/python -m hack.dashboards
+
 .PHONY: format
 format: $(STAMP)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
