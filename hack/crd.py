@@ -17,7 +17,7 @@ import yaml
 
 from gradientmail.crd import custom_resource_definition, model_schema
 from gradientmail.manifest_sentences import PATTERNS
-from gradientmail.run import Data, MailboxSpec, Part, Pool, Spec, Trainer
+from gradientmail.run import Data, Exchange, MailboxSpec, Part, Pool, Spec, Trainer
 from gradientmail.run_rules import Rule, Transition
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,6 +83,7 @@ PARTS: tuple[tuple[str, type[Part]], ...] = (
     ("spec.data", Data),
     ("spec.mailbox", MailboxSpec),
     ("spec.trainer", Trainer),
+    ("spec.trainer.exchange", Exchange),
     ("spec.nodes[]", Pool),
 )
 

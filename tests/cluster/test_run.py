@@ -43,7 +43,9 @@ def test_the_four_node_example_trains_every_unit_once(namespace: Namespace) -> N
 def _apply_example(namespace: Namespace, example: Object) -> Run:
     pools = [namespace.training(training_pool(**{"gpus": 1, **pool})) for pool in example["spec"]["nodes"]]
     # The one thing that is the cluster's own: which bucket, which image, where torch is.
-    spec = {**example["spec"], "nodes": pools, "mailbox": namespace.store.mailbox(namespace.name)}
+    trainer = {name: value for name, value in example["spec"]["trainer"].items() if name != "image"}
+    mailbox = namespace.store.mailbox(namespace.name)
+    spec = {**example["spec"], "nodes": pools, "mailbox": mailbox, "trainer": trainer}
     namespace.kubectl.apply(namespace.name, namespace.completed({**example, "spec": spec}))
     return namespace.run("four-nodes")
 

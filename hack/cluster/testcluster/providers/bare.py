@@ -87,6 +87,8 @@ class Bare:
         if not self.exists():
             return ["No cluster is up."]
         self._require()
+        if self._supervisor.running(ETCD) is None:
+            return ["No cluster is up. What is left of one is replaced by `up` and removed by `down`."]
         settings = self._settings()
         names = (ETCD, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
         lines = [f"{name}: {self._process_state(name)}" for name in names]
