@@ -45,6 +45,9 @@ def train(
             help="Serve /metrics, /livez and /readyz. 0: any port.",
         ),
     ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(envvar="GRADIENTMAIL_METRICS_HOST", help="Address of this machine to serve them at.")
+    ] = "0.0.0.0",  # noqa: S104 - the kubelet and Prometheus come from other hosts
     log_format: Annotated[
         Literal["text", "json"], typer.Option(envvar="GRADIENTMAIL_LOG_FORMAT", help="Form of the lines printed.")
     ] = "text",
@@ -89,6 +92,7 @@ def train(
         mailbox=mailbox,
         namespace=namespace,
         metrics_port=metrics_port,
+        metrics_host=metrics_host,
         log_format=log_format,
         termination_message=termination_message,
         grace_seconds=grace_seconds,
