@@ -32,7 +32,7 @@ demo: $(STAMP)  ## Train on Python's own library with four nodes at 4:2:2:1: the
 	@hack/demo
 
 .PHONY: test
-test: plan-of-test check test-unit test-integration  ## Checks, then tests, the fastest first; those on Kubernetes are `make test-cluster`
+test: plan-of-test check test-unit test-integration test-cluster-if-possible  ## Checks, then all tests, the fastest first
 
 .PHONY: plan-of-test
 plan-of-test:
@@ -56,6 +56,11 @@ test-integration: $(STAMP)  ## Integration tests: real processes, files and moto
 .PHONY: test-cluster
 test-cluster: $(STAMP)  ## Tests on a real Kubernetes, built and started for them and taken down after
 	$(BIN)/pytest tests/cluster
+
+.PHONY: test-cluster-if-possible
+test-cluster-if-possible: $(STAMP)
+	@if why=$$($(BIN)/python -m tests.cluster.harness.possible 2>&1); then $(MAKE) --no-print-directory test-cluster; \
+	else echo "== NOT RUN: tests/cluster. $$why"; fi
 
 .PHONY: bench
 bench: $(STAMP)  ## Every benchmark, one line per figure (about 12 minutes)

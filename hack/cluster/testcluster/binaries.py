@@ -70,11 +70,15 @@ PAUSE = Program(name="pause", folder=SOURCES / "pause", package=".", link_flags=
 
 def ensure(program: Program) -> Path:
     """Folder that holds the built program and its links; builds it first if the cache lacks it."""
-    folder = cache_root() / "programs" / f"{program.name}-{program.key}"
+    folder = _folder(program)
     with locked(cache_root() / "programs.lock", f"building {program.name}"):
         if not folder.exists():
             _build(program, folder)
     return folder
+
+
+def _folder(program: Program) -> Path:
+    return cache_root() / "programs" / f"{program.name}-{program.key}"
 
 
 def parse_go_version(text: str) -> tuple[int, int]:
@@ -86,7 +90,9 @@ def parse_go_version(text: str) -> tuple[int, int]:
 
 
 def _build(program: Program, folder: Path) -> None:
-    _check_go()
+    lack = _lack_of_go()
+    if lack:
+        raise ClusterError(f"{lack}; install a newer Go and try again.")
     unfinished = folder.with_name(folder.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -108,14 +114,16 @@ def _build(program: Program, folder: Path) -> None:
     unfinished.rename(folder)
 
 
-def _check_go() -> None:
+def missing() -> str:
+    """What keeps programs from being built that the cache lacks; empty if nothing does."""
+    return "" if all(_folder(program).exists() for program in (KUBERNETES, HELM, PAUSE)) else _lack_of_go()
+
+
+def _lack_of_go() -> str:
     needed = ".".join(map(str, NEEDED_GO))
     if shutil.which("go") is None:
-        raise ClusterError(
-            f"Go is missing; Kubernetes is built with it. Install Go {needed} or newer and put it on PATH."
-        )
+        return f"Go {needed} or newer, with which Kubernetes is built, is not on PATH"
     found = run(["go", "version"]).strip()
     if parse_go_version(found) < NEEDED_GO:
-        raise ClusterError(
-            f"Go {needed} or newer is needed to build Kubernetes, but this is {found!r}; install a newer Go."
-        )
+        return f"Go {needed} or newer is needed to build Kubernetes, and this is {found!r}"
+    return ""

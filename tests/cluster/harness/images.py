@@ -34,14 +34,25 @@ class Images:
     """Whether the trainer's image has torch itself."""
 
 
+def named_images(provider: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the controller's and the trainer's image that the environment names; None where they are built here.
+
+    Raises ValueError where neither can be.
+    """
+    controller, trainer = environment.get(CONTROLLER_VARIABLE, ""), environment.get(TRAINER_VARIABLE, "")
+    if controller and trainer:
+        return controller, trainer
+    if controller or trainer or provider != "bare":
+        raise ValueError(ELSEWHERE)
+    return None
+
+
 def provide_images(tool: Tool, environment: Mapping[str, str], say: Callable[[str], None]) -> Images:
     """Build and load the slim images, or take those that the environment names. Raises ValueError without either."""
     libraries = Path(torch.__file__).parents[1]
-    named = [environment.get(CONTROLLER_VARIABLE, ""), environment.get(TRAINER_VARIABLE, "")]
-    if all(named):
-        return Images(named[0], named[1], policy="IfNotPresent", libraries=libraries, holds_torch=True)
-    if any(named) or tool.provider != "bare":
-        raise ValueError(ELSEWHERE)
+    named = named_images(tool.provider, environment)
+    if named:
+        return Images(*named, policy="IfNotPresent", libraries=libraries, holds_torch=True)
     say("building the images of the controller and of the trainer, without torch")
     build = ("build", "--file")
     tool(*build, "Dockerfile.controller", "--tag", CONTROLLER, ".", seconds=BUILD_SECONDS, show=True)

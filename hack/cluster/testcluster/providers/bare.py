@@ -48,7 +48,9 @@ class Bare:
             return "it needs root"
         if packages.missing() and shutil.which("apt-get") is None:
             return f"not a Debian, and these are missing: {', '.join(packages.missing())}"
-        return "" if cgroups.hierarchies() else "no control groups are mounted under /sys/fs/cgroup"
+        if not cgroups.hierarchies():
+            return "no control groups are mounted under /sys/fs/cgroup"
+        return binaries.missing()
 
     def exists(self) -> bool:
         """Whether a cluster, or a remainder of one, is on this machine."""
