@@ -123,6 +123,29 @@ GOOD = [
             }
         },
     ),
+    Case(
+        "every field of the exchange",
+        {
+            "spec.trainer": {
+                "exchange": {
+                    "mode": "Asynchronous",
+                    "syncEvery": 1,
+                    "fragments": 256,
+                    "outerLr": 0.7,
+                    "outerMomentum": 0.9,
+                    "transferDtype": "Float32",
+                    "patienceSeconds": 0,
+                    "takeoverSeconds": 0,
+                    "flushSeconds": 0,
+                    "pollSeconds": 0.5,
+                }
+            }
+        },
+    ),
+    Case("no exchange", {"spec.trainer": {"exchange": {"mode": "Solo"}}}),
+    Case("an exchange left empty", {"spec.trainer": {"exchange": None}}),
+    Case("a take-over left empty", {"spec.trainer": {"exchange": {"takeoverSeconds": None, "pollSeconds": 1}}}),
+    Case("no outer momentum", {"spec.trainer": {"exchange": {"outerMomentum": 0, "outerLr": 1}}}),
     Case("no clipping", {"spec.trainer": {"clipNorm": None}}),
     Case("whole numbers where fractions may be", {"spec.trainer": {"clipNorm": 1}, "spec.nodes[0].simulatedSpeed": 4}),
     Case("arguments left empty", {"spec.trainer": {"args": None}}),
@@ -271,6 +294,24 @@ BAD = [
         "spec.trainer.prefetch is 0: expected a whole number from 1 to 10000",
         "spec.trainer.prefetch in body should be greater than or equal to 1",
     ),
+    Case(
+        "no round ever",
+        {"spec.trainer": {"exchange": {"syncEvery": 0}}},
+        "spec.trainer.exchange.syncEvery is 0: expected a whole number from 1 to 1000000",
+        "spec.trainer.exchange.syncEvery in body should be greater than or equal to 1",
+    ),
+    Case(
+        "an outer step that does not move",
+        {"spec.trainer": {"exchange": {"outerLr": 0}}},
+        "spec.trainer.exchange.outerLr is 0: expected a number above 0 and at most 100",
+        "spec.trainer.exchange.outerLr in body should be greater than 0",
+    ),
+    Case(
+        "a momentum that never ends",
+        {"spec.trainer": {"exchange": {"outerMomentum": 1}}},
+        "spec.trainer.exchange.outerMomentum is 1: expected a number from 0 to 0.99",
+        "spec.trainer.exchange.outerMomentum in body should be less than or equal to 0.99",
+    ),
     # Text.
     Case(
         "a truth value in quotes",
@@ -337,6 +378,30 @@ BAD = [
         {"spec.nodes[0].placement": "spread"},
         'spec.nodes[0].placement is "spread": expected one of Spread, OnePerHost; did you mean Spread?',
         'spec.nodes[0].placement: Unsupported value: "spread"',
+    ),
+    Case(
+        "an exchange of a kind that does not exist",
+        {"spec.trainer": {"exchange": {"mode": "solo"}}},
+        'spec.trainer.exchange.mode is "solo": expected one of Asynchronous, Solo; did you mean Solo?',
+        'spec.trainer.exchange.mode: Unsupported value: "solo"',
+    ),
+    Case(
+        "Python's name of the transfer type",
+        {"spec.trainer": {"exchange": {"transferDtype": "bfloat16"}}},
+        'spec.trainer.exchange.transferDtype is "bfloat16": expected one of BFloat16, Float32; did you mean BFloat16?',
+        'spec.trainer.exchange.transferDtype: Unsupported value: "bfloat16"',
+    ),
+    Case(
+        "an unknown field of the exchange",
+        {"spec.trainer": {"exchange": {"enabled": False}}},
+        "spec.trainer.exchange.enabled is not a field here: the fields are mode, syncEvery",
+        'unknown field "spec.trainer.exchange.enabled"',
+    ),
+    Case(
+        "an exchange that is false",
+        {"spec.trainer": {"exchange": False}},
+        "spec.trainer.exchange is false: expected a mapping",
+        "spec.trainer.exchange in body must be of type object",
     ),
     Case(
         "no such reaction",
@@ -413,6 +478,7 @@ ALLOWED_UPDATES = [
     Update("another pool", {"spec.nodes[2]": {"name": "h100", "replicas": 2}}),
     Update("pools in another order", {"spec.nodes": [{"name": "l4", "replicas": 2}, {"name": "a100"}]}),
     Update("a default written out", {"spec.data.unitSteps": 20, "spec.trainer": {"prefetch": 8}}),
+    Update("a default of the exchange written out", {"spec.trainer": {"exchange": {"syncEvery": 50}}}),
     Update("labels", {"metadata.labels": {"team": "a"}}),
 ]
 
@@ -428,6 +494,8 @@ REFUSED_UPDATES = [
         before={"spec.trainer.args": {"layers": 2}},
     ),
     Update("more arguments", {"spec.trainer": {"args": {"layers": 4}}}, f"trainer {OTHER_RUN}"),
+    Update("an exchange less often", {"spec.trainer": {"exchange": {"syncEvery": 100}}}, f"trainer {OTHER_RUN}"),
+    Update("no exchange", {"spec.trainer": {"exchange": {"mode": "Solo"}}}, f"trainer {OTHER_RUN}"),
     Update("an earlier attempt", {"spec.attempt": 1}, "attempt can only be raised", before={"spec.attempt": 2}),
     Update("a pool less", {"spec.nodes[1]": REMOVED}, POOLS_STAY),
     Update("a pool of another name", {"spec.nodes[1].name": "l40"}, POOLS_STAY),

@@ -18,7 +18,7 @@ from safetensors.torch import load
 
 from gradientmail.cli import explained
 from gradientmail.exits import Exit, PrefixInUse, UserError
-from gradientmail.layout import beat_key, left_key, model_key
+from gradientmail.layout import FINAL, beat_key, left_key, model_key
 from gradientmail.mailbox import MailboxUnavailable
 from gradientmail.mailbox.base import Store
 from gradientmail.mailbox.faults import Fault, FaultyStore
@@ -110,13 +110,16 @@ def test_a_node_on_its_own_trains_everything(tmp_path: Path) -> None:
     assert (receipt.learner, receipt.batches) == ("l0", 3)
 
 
-def test_what_lies_in_the_mailbox_afterwards(tmp_path: Path) -> None:
-    trial = Trial(tmp_path)
+@pytest.mark.parametrize(("mode", "key"), [("Solo", model_key("l0")), ("Asynchronous", FINAL)])
+def test_what_lies_in_the_mailbox_afterwards(tmp_path: Path, mode: str, key: str) -> None:
+    trial = Trial(tmp_path, manifest=run(trainer={"exchange": {"mode": mode}}))
     trial.train()
     registered, beat = trial.box.list("alive/")
     assert registered == beat_key("l0", 0)
     assert NodeProgress.from_json(trial.box.get(beat) or b"").phase == "finished"
-    table = load(trial.box.get(model_key("l0")) or b"")
+    assert list(trial.box.list("model/")) == [key]
+    assert (next(trial.box.list("exchange/"), None) is None) is (mode == "Solo")
+    table = load(trial.box.get(key) or b"")
     assert {name: tuple(tensor.shape) for name, tensor in table.items()} == {"table.weight": (16, 16)}
 
 
@@ -199,7 +202,7 @@ def announcing(method: Callable[..., None], stopped: threading.Event) -> Callabl
         def train(*inner: Any) -> None:
             method(node, *inner)
 
-        queue = args[0]
+        queue = args[1]
         stop = queue.stop
 
         def stop_and_tell() -> None:

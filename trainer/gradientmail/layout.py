@@ -13,6 +13,8 @@ LEFT = "left/"
 """`left/{learner}`: the last NodeProgress of a learner that left in good order."""
 MODEL = "model/"
 """`model/{learner}.safetensors`: parameters of a learner that trained on its own."""
+FINAL = "model/final.safetensors"
+"""The run's model, written by the last learner to leave the exchange."""
 RUN = "run.json"
 """The manifest that the run was started with."""
 

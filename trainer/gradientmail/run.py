@@ -182,6 +182,36 @@ class MailboxSpec(Part):
     )
 
 
+class Exchange(Part):
+    """How the nodes exchange parameters through the mailbox. `mode: Solo` switches it off."""
+
+    mode: Literal["Asynchronous", "Solo"] = "Asynchronous"
+    """Asynchronous: the nodes train one model, none waits for another. Solo: each node trains a model of its own."""
+    sync_every: Annotated[int, Field(ge=1, le=1_000_000)] = 50
+    """Own optimizer steps after which a node opens the next round of a fragment."""
+    fragments: Annotated[int, Field(ge=1, le=256)] = 8
+    """Parts of the parameters, at most one per parameter; their rounds are staggered."""
+    outer_lr: Annotated[float, Field(gt=0, le=100)] = 1.0
+    """Learning rate of the outer step, which moves the shared parameters by the nodes' mean change."""
+    outer_momentum: Annotated[float, Field(ge=0, le=0.99)] = 0.5
+    """Nesterov momentum of the outer step. 0 suits short runs of equal nodes."""
+    transfer_dtype: Literal["BFloat16", "Float32"] = "BFloat16"
+    """Type in which changes travel; the shared parameters themselves are float32."""
+    patience_seconds: Annotated[int, Field(ge=0, le=86_400)] = 30
+    """How long a round stays open for nodes that take part. Training does not wait for it."""
+    takeover_seconds: Annotated[int | None, Field(ge=0, le=86_400)] = None
+    """How much longer each further node waits before it closes a round itself; left out, as patienceSeconds."""
+    flush_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
+    """How long a node that ends waits until its last steps are merged. After SIGTERM, the grace time limits it too."""
+    poll_seconds: Annotated[float | None, Field(gt=0, le=3600)] = None
+    """How often to look for rounds; left out, 20 times per round, every 0.05 to 5 s."""
+
+    @property
+    def solo(self) -> bool:
+        """Whether nothing is exchanged."""
+        return self.mode == "Solo"
+
+
 class Trainer(Part):
     """The program that each node runs."""
 
@@ -211,6 +241,8 @@ class Trainer(Part):
     """Seed of the model's initialization: the same on every node."""
     outage_seconds: Annotated[int, Field(ge=0, le=86_400)] = 900
     """How long the store may stay unreachable before a node gives up."""
+    exchange: Exchange = Field(default_factory=Exchange)
+    """How the nodes exchange parameters through the mailbox."""
 
 
 class Pool(Part):

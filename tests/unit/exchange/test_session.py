@@ -12,8 +12,9 @@ from safetensors.torch import load, load_model
 from torch import nn
 
 from gradientmail.exchange import Diverged, ExchangeMismatch, ExchangeUnreadable, Session
-from gradientmail.exchange.assembling import FINAL, NoExchange, assembled
+from gradientmail.exchange.assembling import NoExchange, assembled
 from gradientmail.exchange.keys import RUN
+from gradientmail.layout import FINAL
 from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.shared_queue import LearnerInUse

@@ -21,10 +21,8 @@ from gradientmail.exchange.parameters import named_views, plain_name
 from gradientmail.exchange.records import Founding, RecordRefused, Share, Version, Work, first_version
 from gradientmail.exchange.view import view_of
 from gradientmail.exits import UserError
-from gradientmail.layout import model_key
+from gradientmail.layout import FINAL
 from gradientmail.mailbox import Mailbox
-
-FINAL = model_key("final")
 
 ATTEMPTS = 20
 
@@ -102,13 +100,17 @@ def _newest_samples(mailbox: Mailbox) -> int:
 
 
 def write_final(mailbox: Mailbox, model: nn.Module, versions: tuple[Version, ...]) -> bool:
-    """Write `model/final.safetensors`, in place of one made from fewer samples; return whether it was written.
+    """Write `model/final.safetensors`, in place of one made from fewer samples; return whether it is of these versions.
 
-    The model must hold these versions. Tied parameters are written once, under their first name.
+    The model must hold these versions. Tied parameters are written once, under their first name. A
+    model of no samples is not written. May be repeated when the answer to it was lost.
     """
     made_from = totals(versions)
+    samples = made_from.work.samples
     before = mailbox.get(FINAL)
-    if before is not None and samples_in(before) >= made_from.work.samples:
+    if before is not None and samples_in(before) >= samples:
+        return samples_in(before) == samples
+    if samples == 0:
         return False
     if before is not None:
         mailbox.delete([FINAL])

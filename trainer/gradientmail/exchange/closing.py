@@ -16,6 +16,10 @@ MISSED_ROUNDS = 2
 """A learner that has missed so many rounds is no longer waited for, until it contributes again."""
 
 
+LEAVING_SHARE = 6
+"""A learner that leaves is as patient as this part of the time that it has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """How long a learner waits, in seconds since it first saw the round open."""
@@ -24,6 +28,14 @@ class Timing:
     """For contributions of learners that are taking part."""
     takeover: float
     """For each closer before it in the order, after that."""
+
+    def hurried(self, flush_seconds: float) -> Timing:
+        """Return the times of a learner that leaves within so many seconds, and may need two rounds for it.
+
+        Others may then miss a round that would have waited for them; their work goes into the next one.
+        """
+        longest = flush_seconds / LEAVING_SHARE
+        return Timing(min(self.patience, longest), min(self.takeover, longest))
 
 
 def last_seen(learner: str, anchor: Version, joined: Mapping[str, int]) -> int | None:

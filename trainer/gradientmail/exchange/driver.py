@@ -22,7 +22,7 @@ from gradientmail.exchange.requests import (
     Request,
 )
 from gradientmail.mailbox import Mailbox
-from gradientmail.patterns.retrying import Patience
+from gradientmail.patterns.retrying import Patience, Stopped
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -34,6 +34,7 @@ class Driver:
     lock: held while the protocol itself runs, never during a request. It keeps the training thread
         from changing the learner's state at the same time.
     told: called with each request and its answer.
+    given_up: asked before each request; True raises Stopped.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class Driver:
         patience: Patience,
         lock: contextlib.AbstractContextManager[object],
         told: Callable[[Request, Answer], None],
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self.patience = patience
+        self.given_up = given_up
         self.requests = 0
         self._mailbox = mailbox
         self._replica = replica
@@ -69,7 +72,9 @@ class Driver:
             self._told(request, answer)
 
     def call(self, request: Callable[[], Result]) -> Result:
-        """Make one request to the store, again until it answers."""
+        """Make one request to the store, again until it answers. Raises Stopped, and what the patience raises."""
+        if self.given_up():
+            raise Stopped
         self.requests += 1
         return self.patience.call(request)
 

@@ -11,13 +11,14 @@ from gradientmail.exchange.records import (
     Agreement,
     Founding,
     Member,
+    RecordRefused,
     TensorShape,
     Version,
     first_version,
 )
-from gradientmail.exchange.requests import Conversation, Create, Fetch, Fetched, Found, Founded, Read
+from gradientmail.exchange.requests import Conversation, Create, Fetch, Fetched, Found, Founded, Read, Refused
 from gradientmail.exchange.view import View
-from gradientmail.exits import UserError
+from gradientmail.exits import Exit, UserError
 
 Layout = tuple[tuple[TensorShape, ...], ...]
 
@@ -25,18 +26,19 @@ ATTEMPTS = 20
 
 
 class ExchangeMismatch(UserError):
-    """This node's model or options are not the run's."""
+    """This node's model, options or protocol are not the run's, or the run's founding record says nothing of them."""
 
 
 class ExchangeUnreadable(UserError):
-    """An object that joining needs is missing or damaged."""
+    """Objects that joining needs are missing or damaged: the run may replace them, so a node may try again."""
+
+    exit = Exit.FAILED
 
 
 def found_or_read(learner: str, agreement: Agreement, layout: Layout) -> Conversation[Founding]:
     """Return the run's founding record, writing it if there is none.
 
-    Raises ExchangeMismatch if the run's options or parameters are others, RecordRefused if the
-    record is damaged.
+    Raises ExchangeMismatch if the run's options or parameters are others, or the record is damaged.
     """
     data = yield Read(RUN)
     if data is None:
@@ -46,7 +48,10 @@ def found_or_read(learner: str, agreement: Agreement, layout: Layout) -> Convers
         data = yield Read(RUN)
     if not isinstance(data, bytes):
         raise ExchangeUnreadable(f"the store does not return {RUN}, which exists: check it with `gradientmail doctor`")
-    founding = Founding.from_json(RUN, data)
+    try:
+        founding = Founding.from_json(RUN, data)
+    except RecordRefused as why:
+        raise ExchangeMismatch(f"{why}: start the run over under a fresh prefix") from None
     if told := next(differences(founding, agreement, layout), None):
         raise ExchangeMismatch(told)
     return founding
@@ -85,7 +90,7 @@ def join(
     """Fetch the newest versions and become a member; return the versions.
 
     Raises what `in_use` makes if another process has had this learner ID, ExchangeUnreadable if
-    a version cannot be read.
+    a fragment has no version that can be read.
     """
     for _ in range(ATTEMPTS):
         view = yield from listing(len(founding.layout))
@@ -112,20 +117,35 @@ def _certain(anchor: Version, view: View) -> bool:
 def _newest(founding: Founding, view: View) -> Conversation[tuple[Version, ...] | None]:
     versions: list[Version] = []
     for fragment, rounds in enumerate(view.fragments):
-        version = yield from _read(founding, fragment, rounds.newest)
+        version = yield from _readable(founding, fragment, rounds.newest)
         if version is None:
-            return None
-        fetched = yield Fetch(version, None)
-        assert isinstance(fetched, Fetched)
-        if fetched.problem:
-            raise ExchangeUnreadable(
-                f"version {version.version} of fragment {fragment} cannot be read: {fetched.problem}; "
-                "try again once the run has made another version, or start the run over under a fresh prefix"
-            )
-        if not fetched.ready:
             return None
         versions.append(version)
     return tuple(versions)
+
+
+def _readable(founding: Founding, fragment: int, newest: int) -> Conversation[Version | None]:
+    """Return the newest version that can be read, of those that are kept; None if one has been deleted meanwhile.
+
+    A learner that starts from an older version adopts the next one that it can read, as one that sleeps does.
+    """
+    problem = ""
+    for number in range(newest, max(-1, newest - KEPT_VERSIONS), -1):
+        try:
+            version = yield from _read(founding, fragment, number)
+        except RecordRefused as why:
+            problem = str(why)
+        else:
+            fetched = (yield Fetch(version, None)) if version else Fetched(False)
+            assert isinstance(fetched, Fetched)
+            if not fetched.problem:
+                return version if fetched.ready else None
+            problem = fetched.problem
+        yield Refused(version_key(fragment, number), problem)
+    raise ExchangeUnreadable(
+        f"no version of fragment {fragment} that the run keeps can be read, the oldest because {problem}: "
+        "try again once the run has made another version, or start the run over under a fresh prefix"
+    )
 
 
 def _read(founding: Founding, fragment: int, number: int) -> Conversation[Version | None]:

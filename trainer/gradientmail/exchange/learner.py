@@ -72,7 +72,7 @@ class Learner:
             Chain(anchor, sync_every, sync_every - max(1, sync_every * (index + 1) // count))
             for index, anchor in enumerate(anchors)
         )
-        self._timing = timing
+        self.timing = timing
         self._clock = clock
         self._joined: dict[str, tuple[int, ...]] = {}
         self._told: set[str] = set()
@@ -168,7 +168,7 @@ class Learner:
             return False
         joined = self._joined_at(chain.anchor.fragment)
         waited = self._clock() - chain.open_since
-        return due_to_close(self.learner, chain.anchor, contributors, members, joined, waited, self._timing)
+        return due_to_close(self.learner, chain.anchor, contributors, members, joined, waited, self.timing)
 
     def _fetch(self, chain: Chain, newest: int) -> Conversation[bool]:
         if newest in chain.refused:

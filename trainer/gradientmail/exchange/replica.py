@@ -25,12 +25,15 @@ from gradientmail.exchange.merging import correction, delta, mean, momentum_and_
 from gradientmail.exchange.parameters import OnDevice, Parameters
 from gradientmail.exchange.records import Agreement, Contribution, Version
 from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
+from gradientmail.exits import Exit, UserError
 
 logger = logging.getLogger(__name__)
 
 
-class Diverged(RuntimeError):
-    """The learner's own parameters are not finite."""
+class Diverged(UserError):
+    """The learner's own parameters are not finite. A failure of this node alone."""
+
+    exit = Exit.FAILED
 
 
 @dataclass(frozen=True, slots=True)

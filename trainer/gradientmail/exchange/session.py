@@ -12,7 +12,9 @@ in two rounds of each fragment. See docs/protocol.md.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -24,7 +26,7 @@ from typing import Self
 import torch
 from torch import nn
 
-from gradientmail.exchange.assembling import write_final
+from gradientmail.exchange.assembling import totals, write_final
 from gradientmail.exchange.blobs import BlobStore
 from gradientmail.exchange.closing import Timing
 from gradientmail.exchange.driver import Driver
@@ -34,6 +36,7 @@ from gradientmail.exchange.learner import Learner
 from gradientmail.exchange.memory import SMALLEST_BYTES, give_back
 from gradientmail.exchange.options import Options, agreement, check
 from gradientmail.exchange.parameters import Parameters
+from gradientmail.exchange.records import Version
 from gradientmail.exchange.replica import Replica
 from gradientmail.exchange.requests import (
     Adopt,
@@ -59,7 +62,7 @@ logger = logging.getLogger(__name__)
 POLLS_PER_ROUND = 20
 SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 5.0
 FAREWELL_SECONDS = 5.0
-"""For the last two requests of a node that leaves, after its time has run out."""
+"""For the last requests of a node that leaves, after its time has run out."""
 
 
 class Session:
@@ -143,6 +146,9 @@ class Session:
         self._thread = threading.Thread(target=self._exchange, name="session-exchange", daemon=True)
         self._entered_at: float | None = None
         self._learner: Learner | None = None
+        self._hurry = threading.Event()
+        self._leave_by = math.inf
+        self._flush_until = math.inf
 
     @property
     def statistics(self) -> ExchangeStatistics:
@@ -167,6 +173,7 @@ class Session:
             received_bytes=self._blobs.received_bytes,
             requests=self._driver.requests,
             blocked_seconds=counts.blocked_seconds,
+            final_samples=counts.final_samples,
         )
 
     @property
@@ -194,11 +201,21 @@ class Session:
             self._wake.set()
         self._counts.blocked_seconds += time.perf_counter() - start
 
+    def leave_within(self, seconds: float) -> None:
+        """Give up joining, or leave the block within so many seconds from now. May be called from any thread.
+
+        Training goes on until the block is left. What does not answer within the time is given up,
+        the last requests included; one that is under way is waited for.
+        """
+        self._leave_by = min(self._leave_by, self._clock() + seconds)
+        self._hurry.set()
+
     def __enter__(self) -> Self:
         """Join the run, or found it: blocks until the newest versions have been loaded into the model.
 
-        Raises ExchangeMismatch if this node's model or options are not the run's, LearnerInUse for
-        a learner ID used before, and what the mailbox raises, MailboxUnavailable after `outage_seconds`.
+        Raises ExchangeMismatch if this node's model or options are not the run's, ExchangeUnreadable if the
+        run's versions are damaged, LearnerInUse for a learner ID used before, Stopped after `leave_within`,
+        and what the mailbox raises, MailboxUnavailable after `outage_seconds`.
         """
         if self._entered_at is not None:
             raise RuntimeError("a session can be entered once: make another")
@@ -207,16 +224,21 @@ class Session:
         self._large = parameters.bytes >= SMALLEST_BYTES
         self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request))
         self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
-        patience = Patience(self._options.outage_seconds, self._stop.wait, clock=self._clock)
-        self._driver = Driver(self._mailbox, self._replica, patience, self._lock, self._told)
+        self._driver = Driver(
+            self._mailbox, self._replica, self._patience(self._hurry), self._lock, self._told, self._hurry.is_set
+        )
         founding = self._driver.hold(found_or_read(self._learner_id, self._agreement, parameters.layout))
         process = str(uuid.uuid4())
         anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use))
         self._replica.start()
         timing = Timing(self._options.patience_seconds, self._options.takeover_seconds)
+        self._driver.patience, self._driver.given_up = self._patience(self._stop), self._stop.is_set
         self._learner = Learner(self._learner_id, founding, anchors, timing, self._clock)
         self._thread.start()
         return self
+
+    def _patience(self, until: threading.Event) -> Patience:
+        return Patience(self._options.outage_seconds, until.wait, clock=self._clock)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -224,16 +246,20 @@ class Session:
         """Leave the run. Without an error, first wait up to `flush_seconds` until this node's last steps are merged.
 
         The model then holds the newest versions, and the last node to leave writes
-        `model/final.safetensors`. With an error, what has not been merged is given up. Raises what
-        had ended the background thread, if nobody has seen it.
+        `model/final.safetensors`. If this node's steps could not be merged in time, it does so without
+        them. With an error, what has not been merged is given up. Raises what had ended the
+        background thread, if nobody has seen it.
         """
         self._stop.set()
         self._wake.set()
         self._thread.join()
-        deadline = self._clock() + (self._options.flush_seconds if error is None and self._failure is None else 0.0)
+        whole = error is None and self._failure is None
+        self._flush_until = self._clock() + (self._options.flush_seconds if whole else 0.0)
         try:
-            self._leave(deadline)
-        except (MailboxError, Stopped) as unavailable:
+            self._leave(whole)
+        except Stopped:
+            logger.warning("this node has left the exchange without a last word: its time had run out")
+        except MailboxError as unavailable:
             logger.warning("this node could not leave the exchange in good order: %s", unavailable)
         if error is None and self._failure is not None:
             raise self._failure
@@ -251,24 +277,28 @@ class Session:
 
     # Leaving.
 
-    def _leave(self, deadline: float) -> None:
+    def _leave(self, whole: bool) -> None:
         learner = self._learner
         assert learner is not None
         learner.leaving = True
-        self._have_patience_until(deadline)
+        learner.timing = learner.timing.hurried(max(0.0, self._flush_by() - self._clock()))
         try:
-            while not learner.settled and self._clock() < deadline:
-                self._settle_once(learner)
+            self._flush(learner)
         finally:
-            self._have_patience_until(self._clock() + FAREWELL_SECONDS)
-            last = self._driver.hold(learner.part())
-        if learner.settled:
+            last = self._part(learner)
+        if whole and not learner.settled:
+            logger.warning("this node has left the exchange before its last steps were merged")
+        if learner.settled or (whole and last):
             self._replica.settle()
             if last:
-                versions = tuple(chain.anchor for chain in learner.chains)
-                self._driver.call(lambda: write_final(self._mailbox, self._model, versions))
-        elif self._clock() >= deadline:
-            logger.warning("this node has left the exchange before its last steps were merged")
+                self._write_final(tuple(chain.anchor for chain in learner.chains))
+
+    def _flush(self, learner: Learner) -> None:
+        self._driver.given_up = lambda: self._clock() >= self._flush_by()
+        self._driver.patience = Patience(math.inf, self._pause_until(self._flush_by), clock=self._clock)
+        with contextlib.suppress(Stopped):
+            while not learner.settled and self._clock() < self._flush_by():
+                self._settle_once(learner)
 
     def _settle_once(self, learner: Learner) -> None:
         self._obey(learner.stepped(0))
@@ -276,14 +306,30 @@ class Session:
         self._obey(learner.stepped(0))
         self._tell_adoptions()
         if not acted and not learner.settled:
-            time.sleep(SHORTEST_POLL_SECONDS)
+            self._pause_until(self._flush_by)(SHORTEST_POLL_SECONDS)
 
-    def _have_patience_until(self, deadline: float) -> None:
+    def _part(self, learner: Learner) -> bool:
+        deadline = min(self._clock() + FAREWELL_SECONDS, self._leave_by)
+        self._driver.given_up = lambda: False
+        self._driver.patience = Patience(math.inf, self._pause_until(lambda: deadline), clock=self._clock)
+        return self._driver.hold(learner.part())
+
+    def _write_final(self, versions: tuple[Version, ...]) -> None:
+        if self._driver.call(lambda: write_final(self._mailbox, self._model, versions)):
+            self._counts.final_samples = totals(versions).work.samples
+
+    def _flush_by(self) -> float:
+        return min(self._flush_until, self._leave_by - FAREWELL_SECONDS)
+
+    def _pause_until(self, deadline: Callable[[], float]) -> Callable[[float], bool]:
+        """Return a pause that ends at the deadline, which `leave_within` may draw nearer; then it says to give up."""
+
         def pause(seconds: float) -> bool:
-            time.sleep(max(0.0, min(seconds, deadline - self._clock())))
-            return False
+            wait = time.sleep if self._hurry.is_set() else self._hurry.wait
+            wait(max(0.0, min(seconds, deadline() - self._clock())))
+            return self._clock() >= deadline()
 
-        self._driver.patience = Patience(max(0.0, deadline - self._clock()), pause, clock=self._clock)
+        return pause
 
     # On the background thread.
 
@@ -310,10 +356,7 @@ class Session:
         return min(max(wanted, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS)
 
     def _in_use(self) -> LearnerInUse:
-        return LearnerInUse(
-            f"learner ID {self._learner_id!r} has been used under this prefix by another process: "
-            "give each process a learner ID of its own"
-        )
+        return LearnerInUse.named(self._learner_id)
 
     def _told(self, request: Request, answer: Answer) -> None:
         if self._large and isinstance(request, Found | Fetch | Publish | Merge):

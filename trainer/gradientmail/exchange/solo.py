@@ -20,6 +20,14 @@ class Solo:
         self.steps += 1
         self.samples += samples
 
+    def leave_within(self, seconds: float) -> None:
+        """Nothing is waited for."""
+
+    @property
+    def statistics(self) -> None:
+        """None: nothing is exchanged."""
+        return None
+
     def __enter__(self) -> Self:
         return self
 

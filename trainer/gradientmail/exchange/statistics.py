@@ -93,3 +93,4 @@ class Counts:
     requests: int = 0
     staleness_steps: int = 0
     staleness_steps_total: int = 0
+    final_samples: int = 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from gradientmail.exchange import Solo, TrainingSession
+from gradientmail.exchange import TrainingSession
 from gradientmail.exits import Exit, UserError
 from gradientmail.mailbox import InvalidKey, MailboxError, S3Options, Store
 from gradientmail.metrics import Labels, TrainerMetrics
@@ -21,6 +21,7 @@ from gradientmail.progress import HEARTBEAT_SECONDS
 from gradientmail.run import GradientRun
 from gradientmail.stores import open_url, s3_options
 from gradientmail.training.account import Account
+from gradientmail.training.exchanging import MakeSession, session_for
 from gradientmail.training.farewell import write_left, write_termination_message
 from gradientmail.training.heartbeat import Heartbeat
 from gradientmail.training.interruption import Interruption
@@ -39,6 +40,9 @@ from gradientmail.units import Unit
 
 STALL_SECONDS = 900.0
 """A batch or an evaluation that takes longer than this is taken for a hang by /livez."""
+
+RECEIPTS_SHARE, EXCHANGE_SHARE = 0.25, 0.75
+"""Parts of the grace time by which receipts must be written and the exchange be left; the rest is for the last word."""
 
 Explain = Callable[[BaseException], tuple[str, Exit] | None]
 Batch = tuple[int, torch.Tensor]
@@ -59,7 +63,7 @@ class Node:
     interruption: Interruption
     explain: Explain
     """Says what a known error means, in one sentence, and which exit code it has."""
-    session: TrainingSession = field(default_factory=Solo)
+    exchange: MakeSession = session_for
     beat_seconds: float = HEARTBEAT_SECONDS
     opening: Callable[[str, S3Options], Store] = field(default=open_url)
 
@@ -106,10 +110,10 @@ class Node:
         stack.enter_context(Periodic("heartbeat", self.beat_seconds, heartbeat.beat))
         stack.enter_context(Periodic("progress", PROGRESS_SECONDS, self.reporter.tick))
         task = self._task()
-        self._evaluate(task)
+        session = self.exchange(task.model, mailbox, self.options.learner_id, self.manifest)
         queue = self._queue(units, mailbox, task, metrics)
-        self._train(queue, task)
-        self._leave(mailbox, task)
+        self._train(session, queue, task)
+        self._leave(session, mailbox, task)
 
     # Opening.
 
@@ -121,7 +125,8 @@ class Node:
     def _serve(self, stack: ExitStack, metrics: TrainerMetrics) -> None:
         if self.options.metrics_port is not None:
             probes = {"/livez": self._live, "/readyz": lambda: self.account.phase == "training"}
-            port = stack.enter_context(serving(self.options.metrics_port, metrics.registry, probes))
+            host = self.options.metrics_host
+            port = stack.enter_context(serving(self.options.metrics_port, metrics.registry, probes, host))
             emit("serving", f"metrics at port {port}", port=port)
 
     def _open(self, metrics: TrainerMetrics) -> Store:
@@ -162,31 +167,36 @@ class Node:
             prefetch=trainer.prefetch,
             claim_ahead=trainer.claim_ahead,
             outage_seconds=trainer.outage_seconds,
-            # Half of the grace time for the receipts, the rest for the last word.
-            flush_seconds=self.options.grace_seconds / 2,
+            flush_seconds=self.options.grace_seconds * RECEIPTS_SHARE,
             observer=Everyone([metrics, UnitLines()]),
         )
 
     # Training.
 
-    def _train(self, queue: SharedQueue[Batch], task: Task) -> None:
-        trainer = self.manifest.spec.trainer
+    def _train(self, session: TrainingSession, queue: SharedQueue[Batch], task: Task) -> None:
         self.queue = queue
         self.account.queue = lambda: queue.statistics
+        self.account.exchange = lambda: session.statistics
         self.interruption.on_stop(queue.stop)
+        self.interruption.on_stop(lambda: session.leave_within(self.options.grace_seconds * EXCHANGE_SHARE))
+        try:
+            with session:
+                self._evaluate(task)
+                with queue as batches:
+                    self._loop(session, batches, task)
+                    self.account.doing("leaving")
+        except LearnerInUse:
+            self.mailbox = None  # the last word under this name belongs to the other process
+            raise
+
+    def _loop(self, session: TrainingSession, batches: Iterable[Batch], task: Task) -> None:
+        trainer = self.manifest.spec.trainer
         self.account.phase = "training"
         self.reporter.start()
         rule = Rule(self.device, trainer.micro_batch, trainer.clip_norm, autocast_type(trainer.precision, self.device))
         slow = slowness(self.manifest, self.place, self.options.slowdown)
         pace = pace_for(slow, self.device, self.interruption.stopping.wait)
-        try:
-            with self.session, queue as batches:
-                train(
-                    self.account.watched(batches), task, self.session, rule, done=partial(self._done, task), pace=pace
-                )
-        except LearnerInUse:
-            self.mailbox = None  # the last word under this name belongs to the other process
-            raise
+        train(self.account.watched(batches), task, session, rule, done=partial(self._done, task), pace=pace)
 
     def _done(self, task: Task, trained: Trained) -> None:
         trainer = self.manifest.spec.trainer
@@ -212,14 +222,20 @@ class Node:
 
     # Leaving.
 
-    def _leave(self, mailbox: Store, task: Task) -> None:
+    def _leave(self, session: TrainingSession, mailbox: Store, task: Task) -> None:
         if self.interruption.stopping.is_set():
             self.account.phase = "stopped"
             return
+        exchanged = session.statistics
+        if exchanged is not None and self.account.batches:
+            self.evaluated_at = None  # the model now holds the run's versions
         self._evaluate(task)
         self.account.doing("leaving")
-        if self.account.batches:
+        if exchanged is None and self.account.batches:
             self._patience().call(lambda: write_model(mailbox, self.options.learner_id, task.model))
+        if exchanged is not None and exchanged.final_samples:
+            self.account.final_held_out_loss = self.account.held_out_loss
+            self.reporter.final_model(exchanged.final_samples, self.account.final_held_out_loss)
         self.account.phase = "finished"
 
     def _finished(self) -> Exit:

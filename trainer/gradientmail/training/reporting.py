@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from gradientmail.layout import FINAL
 from gradientmail.patterns.shared_queue import QueueObserver
 from gradientmail.training.account import Account
 from gradientmail.training.logs import LogFormat, emit
@@ -70,6 +71,11 @@ class Reporter:
     def held_out(self, loss: float) -> None:
         """Report a loss on held-out data."""
         emit("held-out", f"held-out loss: {loss:.4f} after {self._account.batches} batches", loss=loss)
+
+    def final_model(self, samples: int, loss: float | None) -> None:
+        """Report that this node has written the run's final model, and its held-out loss if there is one."""
+        how = "" if loss is None else f", held-out loss {loss:.4f}"
+        emit("final-model", f"wrote {FINAL}: {samples:,} samples{how}", key=FINAL, samples=samples, loss=loss)
 
     def tick(self) -> None:
         """In JSON, report the progress unless that has just been done: readers expect it every second."""
