@@ -6,13 +6,14 @@ be merged or that takes away what the trainer needs.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from gradientmail.exits import Exit
 from gradientmail.run import API_VERSION, KIND, Pool, Spec
 from gradientmail.strict_yaml import dump
 from gradientrun import names
 from gradientrun.patch import TemplateError, merged
+from gradientrun.required import check_template
 from gradientrun.runs import Manifest, Run
 
 MOUNT_PATH = "/etc/gradientmail"
@@ -20,18 +21,30 @@ MANIFEST_FILE = "run.yaml"
 PREFIX_FILE = "prefix"
 TERMINATION_LOG = "/dev/termination-log"
 POD_GRACE_SECONDS = 60
-TRAINER_GRACE_SECONDS = 45
-"""Time the trainer gives itself after SIGTERM: less than the pod's, so that its last words get out."""
+LAST_WORDS_SECONDS = 15
+"""The trainer gives itself so much less time after SIGTERM than its pod has, so that its last words get out."""
 GPU = "nvidia.com/gpu"
+SCRAPE_ANNOTATIONS = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/port": str(names.METRICS_PORT),
+    "prometheus.io/path": "/metrics",
+}
+"""How a Prometheus without its operator finds the trainers; a pool's template may say otherwise."""
 
 
-def build_config_map(run: Run) -> Manifest:
+def config_map_name(run: Run, pools: Sequence[Pool] | None = None) -> str:
+    """Return the name of the attempt's ConfigMap as it was when the run had these pools; None for those it has now."""
+    named = [pool.name for pool in (run.pools if pools is None else pools)]
+    return names.config_map_name(run=run.name, uid=run.uid, attempt=run.attempt, pools=named)
+
+
+def build_config_map(run: Run, name: str | None = None) -> Manifest:
     """Return the attempt's ConfigMap: the manifest without the pods' templates, and the prefix. It holds no secret."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            **_metadata(run, _config_map_name(run)),
+            **_metadata(run, name or config_map_name(run)),
             "labels": _labels(run),
         },
         "immutable": True,
@@ -65,9 +78,11 @@ def build_job(run: Run, pool: Pool) -> Manifest:
 def build_pod_template(run: Run, pool: Pool) -> Manifest:
     """Return the pool's pod template with the user's patch merged into it."""
     patch = pool.template
-    _check_patch(patch, pool)
-    template = merged(_base_template(run, pool), patch, f"nodes[{pool.name}].template")
-    _check_template(template, pool)
+    where = f"nodes[{pool.name}].template"
+    _check_patch(patch, where)
+    base = _base_template(run, pool)
+    template = merged(base, patch, where)
+    check_template(template, base, where)
     template["metadata"]["labels"] |= _pool_labels(run, pool)
     return template
 
@@ -92,11 +107,6 @@ def _metadata(run: Run, name: str) -> Manifest:
             }
         ],
     }
-
-
-def _config_map_name(run: Run) -> str:
-    pools = [pool.name for pool in run.pools]
-    return names.config_map_name(run=run.name, uid=run.uid, attempt=run.attempt, pools=pools)
 
 
 def _labels(run: Run) -> dict[str, str]:
@@ -151,7 +161,7 @@ def _base_template(run: Run, pool: Pool) -> Manifest:
     return {
         "metadata": {
             "labels": _pool_labels(run, pool),
-            "annotations": {"kubectl.kubernetes.io/default-container": names.CONTAINER},
+            "annotations": {"kubectl.kubernetes.io/default-container": names.CONTAINER, **SCRAPE_ANNOTATIONS},
         },
         "spec": {
             "restartPolicy": "Never",
@@ -161,7 +171,7 @@ def _base_template(run: Run, pool: Pool) -> Manifest:
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [_container(run, pool)],
             "volumes": [
-                {"name": "run", "configMap": {"name": _config_map_name(run)}},
+                {"name": "run", "configMap": {"name": config_map_name(run)}},
                 {"name": "tmp", "emptyDir": {}},
                 {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
             ],
@@ -220,9 +230,15 @@ def _environment(run: Run, pool: Pool) -> list[Manifest]:
         {"name": "GRADIENTMAIL_METRICS_PORT", "value": str(names.METRICS_PORT)},
         {"name": "GRADIENTMAIL_LOG_FORMAT", "value": "json"},
         {"name": "GRADIENTMAIL_TERMINATION_MESSAGE", "value": TERMINATION_LOG},
-        {"name": "GRADIENTMAIL_GRACE_SECONDS", "value": str(TRAINER_GRACE_SECONDS)},
+        {"name": "GRADIENTMAIL_GRACE_SECONDS", "value": str(max(1, _pod_grace(pool) - LAST_WORDS_SECONDS))},
         {"name": "HOME", "value": "/tmp"},  # noqa: S108 - the pod's only writable folder
     ]
+
+
+def _pod_grace(pool: Pool) -> int:
+    spec = pool.template.get("spec")
+    asked = spec.get("terminationGracePeriodSeconds") if isinstance(spec, Mapping) else None
+    return asked if isinstance(asked, int) else POD_GRACE_SECONDS
 
 
 def _from_field(name: str, path: str) -> Manifest:
@@ -258,23 +274,9 @@ def _placement(run: Run, pool: Pool) -> Manifest:
     return placement
 
 
-def _check_patch(patch: Manifest, pool: Pool) -> None:
+def _check_patch(patch: Manifest, where: str) -> None:
     unknown = sorted(patch.keys() - {"metadata", "spec", "$patch"})
     if unknown:
         raise TemplateError(
-            f"nodes[{pool.name}].template has {unknown[0]!r}: a template is a part of a pod, with metadata and spec"
+            f"{where} has {unknown[0]!r}: a template is a part of a pod, with metadata and spec"
         )
-
-
-def _check_template(template: Manifest, pool: Pool) -> None:
-    where = f"nodes[{pool.name}].template"
-    spec: dict[str, Any] = template.get("spec") or {}
-    if not any(container["name"] == names.CONTAINER for container in spec.get("containers") or []):
-        raise TemplateError(f"{where} removes the container {names.CONTAINER!r}: leave it, it is the node itself")
-    if spec.get("restartPolicy") != "Never":
-        raise TemplateError(
-            f"{where}.spec.restartPolicy is {spec.get('restartPolicy')!r}: leave it out; "
-            "a failed node comes back as a new pod, restartsPerNode times"
-        )
-    if "metadata" not in template or "labels" not in template["metadata"]:
-        raise TemplateError(f"{where} removes the pod's labels: leave them, add your own beside them")

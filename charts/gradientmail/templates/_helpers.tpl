@@ -48,6 +48,16 @@ app.kubernetes.io/component: controller
 {{- end }}
 {{- end }}
 
+{{- define "gradientmail.podAnnotations" -}}
+{{- $scraped := dict }}
+{{- if .Values.metrics.scrapeAnnotations }}
+{{- $scraped = dict "prometheus.io/scrape" "true" "prometheus.io/port" (toString .Values.metrics.port) "prometheus.io/path" "/metrics" }}
+{{- end }}
+{{- with mergeOverwrite $scraped .Values.podAnnotations }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "gradientmail.image" -}}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}

@@ -155,7 +155,7 @@ def test_pod_metadata_can_be_added(helm: Helm) -> None:
         "metadata"
     ]
     assert metadata["labels"]["team"] == "ml"
-    assert metadata["annotations"] == {"note": "kept"}
+    assert metadata["annotations"]["note"] == "kept"
 
 
 def test_token_is_mounted_by_the_controller_alone(helm: Helm) -> None:

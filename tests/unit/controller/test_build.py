@@ -113,7 +113,12 @@ def test_the_job() -> None:
     }
     assert template["metadata"] == {
         "labels": POOL_LABELS,
-        "annotations": {"kubectl.kubernetes.io/default-container": "trainer"},
+        "annotations": {
+            "kubectl.kubernetes.io/default-container": "trainer",
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": "9090",
+            "prometheus.io/path": "/metrics",
+        },
     }
 
 
