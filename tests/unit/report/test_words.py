@@ -1,6 +1,6 @@
 import pytest
 
-from gradientmail.report.words import count, duration, number, percent, rate
+from gradientmail.report.words import count, duration, number, percent, rate, size
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,11 @@ def test_percentages_and_numbers() -> None:
     assert percent(None) == "-"
     assert number(1.23456) == "1.235"
     assert number(None) == "-"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0 B"), (870, "870 B"), (999, "999 B"), (12_345, "12.3 kB"), (999_999, "1 MB"), (1.254e9, "1.25 GB")],
+)
+def test_sizes(value: float, text: str) -> None:
+    assert size(value) == text

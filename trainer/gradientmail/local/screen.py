@@ -13,13 +13,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gradientmail.local.exchanged import Exchanged, exchange_of
 from gradientmail.local.watching import NodeView, RunView
 from gradientmail.report.table import columns_text
-from gradientmail.report.words import count, duration, number, percent, rate
+from gradientmail.report.words import count, duration, number, percent, rate, size
 
 PLAIN_SECONDS = 5.0
 REFRESHES_PER_SECOND = 4
-LINES_ROUND_THE_TABLE = 6
+LINES_ROUND_THE_TABLE = 7
+WIDE = 120
+"""Columns of a terminal that has room for each node's exchange."""
 
 
 class Screen(Protocol):
@@ -62,7 +65,8 @@ class LiveScreen:
         if now - self._drawn >= 1 / REFRESHES_PER_SECOND:
             self._drawn = now
             rows = max(1, self._console.height - LINES_ROUND_THE_TABLE)
-            self._live.update(live_view(self._name, view, now - self._started, rows), refresh=True)
+            wide = self._console.width >= WIDE
+            self._live.update(live_view(self._name, view, now - self._started, rows, wide=wide), refresh=True)
 
     def say(self, text: str) -> None:
         """See Screen."""
@@ -97,8 +101,8 @@ class PlainScreen:
         self._console.print(Text(text))
 
 
-def live_view(name: str, view: RunView, elapsed: float, rows: int) -> RenderableType:
-    """Return the table of a run, of at most `rows` nodes."""
+def live_view(name: str, view: RunView, elapsed: float, rows: int, *, wide: bool = False) -> RenderableType:
+    """Return the table of a run, of at most `rows` nodes; `wide` with what each has exchanged."""
     head = Table.grid(padding=(0, 2, 0, 0))
     head.add_row(
         Text(name, style="bold"),
@@ -110,10 +114,12 @@ def live_view(name: str, view: RunView, elapsed: float, rows: int) -> Renderable
     )
     nodes = list(view.nodes.values())
     more = [Text(f"and {len(nodes) - rows} more nodes", style="dim")] if len(nodes) > rows else []
-    return Group(head, Text(), _table(nodes[:rows], view.consumed), *more)
+    exchanged = Exchanged.of(nodes)
+    foot = [Text(f"exchange: {exchanged.line}", style="dim")] if exchanged else []
+    return Group(head, Text(), _table(nodes[:rows], view.consumed, wide and exchanged is not None), *more, *foot)
 
 
-def _table(nodes: Sequence[NodeView], consumed: int) -> RenderableType:
+def _table(nodes: Sequence[NodeView], consumed: int, with_exchange: bool) -> RenderableType:
     progress = [view.progress for view in nodes]
     columns: dict[str, list[str]] = {
         "node": [view.node for view in nodes],
@@ -127,7 +133,17 @@ def _table(nodes: Sequence[NodeView], consumed: int) -> RenderableType:
         "waiting": [percent(view.waiting, 1) for view in nodes],
         "tokens/s": [rate(view.tokens_per_second) for view in nodes],
     }
-    return columns_text(columns)
+    return columns_text(columns | _exchange_columns(nodes) if with_exchange else columns)
+
+
+def _exchange_columns(nodes: Sequence[NodeView]) -> dict[str, list[str]]:
+    exchange = [exchange_of(view) for view in nodes]
+    return {
+        "version": [count(min(each.versions) if each and each.versions else None) for each in exchange],
+        "stale": [count(each.staleness_steps if each else None) for each in exchange],
+        "sent": [size(each.sent_bytes) if each else "-" for each in exchange],
+        "received": [size(each.received_bytes) if each else "-" for each in exchange],
+    }
 
 
 def plain_line(view: RunView) -> str:
@@ -137,6 +153,8 @@ def plain_line(view: RunView) -> str:
     if view.seconds_left is not None:
         parts.append(f"{duration(view.seconds_left)} left")
     parts.append("  ".join(_brief(node) for node in view.nodes.values()))
+    if exchanged := Exchanged.of(view.nodes.values()):
+        parts.append(exchanged.line)
     return " | ".join(parts)
 
 

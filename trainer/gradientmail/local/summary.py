@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gradientmail.exits import Exit
+from gradientmail.layout import FINAL
+from gradientmail.local.exchanged import Exchanged, FinalModel
 from gradientmail.local.outcome import End, failures
 from gradientmail.local.watching import NodeView
 from gradientmail.report.figures import NodeFigures, RunFigures
@@ -31,6 +33,21 @@ class Summary:
     files: Sequence[Path]
     notes: Sequence[str] = ()
 
+    @property
+    def exchanged(self) -> Exchanged | None:
+        """What the nodes here have exchanged; None with `Solo`, or if none came that far."""
+        return Exchanged.of(self.views.values())
+
+    @property
+    def final_model(self) -> FinalModel | None:
+        """The run's final model, if a node here has written it."""
+        return FinalModel.of(self.views.values())
+
+    @property
+    def final_model_place(self) -> str:
+        """Where the final model lies."""
+        return f"{self.mailbox.removesuffix('/')}/{FINAL}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record for JSON."""
         return {
@@ -41,6 +58,8 @@ class Summary:
             "files": [str(path) for path in self.files],
             "notes": list(self.notes),
             "ends": [self._end(end) for end in self.ends],
+            "exchange": asdict(self.exchanged) if self.exchanged else None,
+            "final_model": asdict(self.final_model) | {"url": self.final_model_place} if self.final_model else None,
             "report": self.figures.to_dict(),
         }
 
@@ -104,6 +123,7 @@ def _foot(summary: Summary) -> Iterator[str]:
     if summary.figures.unclaimed_units:
         yield f"nobody claimed {count(summary.figures.unclaimed_units, 'unit')}"
     yield from summary.notes
+    yield from _model(summary)
     yield f"folder      {summary.folder}"
     yield f"mailbox     {summary.mailbox}"
     yield f"node logs   {summary.folder / 'nodes'}"
@@ -111,5 +131,18 @@ def _foot(summary: Summary) -> Iterator[str]:
         yield f"{_kind(path):<11} {path}"
 
 
+def _model(summary: Summary) -> Iterator[str]:
+    if summary.exchanged is None:
+        return
+    yield f"exchange    {summary.exchanged.line}"
+    if model := summary.final_model:
+        yield f"model       {summary.final_model_place}: {model.words}"
+    else:
+        yield (
+            "model       no node here has written a final one; the newest versions are put together by "
+            f"`gradientmail export {summary.folder} FILE.safetensors`"
+        )
+
+
 def _kind(path: Path) -> str:
-    return {".json": "report", ".png": "timeline", ".svg": "timeline"}[path.suffix]
+    return {".json": "report", ".html": "page", ".png": "timeline", ".svg": "timeline"}[path.suffix]

@@ -39,6 +39,14 @@ def rate(per_second: float | None) -> str:
     return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.3g}"
 
 
+def size(number_of_bytes: float) -> str:
+    """Return a size with three digits: `870 B`, `12.3 kB`, `1.25 GB`."""
+    for limit, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number_of_bytes >= 0.9995 * limit:
+            return f"{number_of_bytes / limit:.3g} {suffix}"
+    return f"{number_of_bytes:.0f} B"
+
+
 def number(value: float | None, digits: int = 3) -> str:
     """Return a number with so many decimals; `-` for None."""
     return "-" if value is None else f"{value:.{digits}f}"
