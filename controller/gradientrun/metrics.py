@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from gradientmail.metrics import Metric
 from gradientmail.run import Spec
+from gradientmail.run_status import NODES_LISTED
 from gradientrun.accounts import most_lost, read_records
 from gradientrun.runs import Manifest, read_time
 from gradientrun.verdict import condition
@@ -34,17 +35,26 @@ INFO = Metric(
     "Always 1: what the run trains and where its mailbox is.",
     labels=("image", "task", "prefix", "attempt"),
 )
-PHASE = Metric("gradientrun_phase", "gauge", "1 for the phase that the run is in, 0 for the others.", labels=("phase",))
+PHASE = Metric(
+    "gradientrun_phase",
+    "gauge",
+    "1 for the phase that the run is in, 0 for the others.",
+    labels=("phase",),
+    combinations=len(PHASES),
+)
 UNITS = Metric(
     "gradientrun_units",
     "gauge",
     "Units of the run by state: total, claimed, consumed, lost. The figures of a finished run are final.",
     labels=("state",),
+    combinations=len(STATES),
 )
 LOST_LIMIT = Metric(
     "gradientrun_lost_units_limit", "gauge", "Units that may be lost before the run fails: spec.maxLostUnits."
 )
-NODES = Metric("gradientrun_nodes", "gauge", "Nodes of the run by state: wanted, running.", labels=("state",))
+NODES = Metric(
+    "gradientrun_nodes", "gauge", "Nodes of the run by state: wanted, running.", labels=("state",), combinations=2
+)
 STALLED = Metric("gradientrun_stalled", "gauge", "1 while something keeps a node from running: the condition Stalled.")
 STARTED = Metric(
     "gradientrun_start_time_seconds", "gauge", "When the attempt was accepted, in seconds since 1970.", "seconds"
@@ -61,9 +71,14 @@ NODE_UNITS = Metric(
     "Units of a node by state (claimed, consumed), over all its pods, which they outlive. "
     "Nodes that a large run's status does not list are summed as node others.",
     labels=("node", "state"),
+    combinations=2 * (NODES_LISTED + 1),
 )
 NODE_RESTARTS = Metric(
-    "gradientrun_node_restarts", "gauge", "How often a node was started again in this attempt.", labels=("node",)
+    "gradientrun_node_restarts",
+    "gauge",
+    "How often a node was started again in this attempt.",
+    labels=("node",),
+    combinations=NODES_LISTED,
 )
 
 RECONCILE_SECONDS = Metric(
@@ -78,12 +93,14 @@ RECONCILE_ERRORS = Metric(
     "counter",
     "Reconciles that ended with an error, by kind: conflict, unavailable, refused, fault.",
     labels=("kind",),
+    combinations=len(ERRORS),
 )
 REQUESTS = Metric(
     "gradientrun_kubernetes_requests",
     "counter",
     "Answers of the API server to the controller, watches aside; code is unreachable where none came.",
     labels=("verb", "resource", "code"),
+    combinations=15 * 14,  # kinds of requests that it makes, times codes that the API server has; some 30 are seen
 )
 QUEUE_RUNS = Metric("gradientrun_queue_runs", "gauge", "Runs that are being reconciled or have a time set for it.")
 QUEUE_WAIT = Metric(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradientmail.mailbox import Request
-from gradientmail.metrics import COMMON, METRICS, Labels, TrainerMetrics
+from gradientmail.mailbox.base import Operation, Outcome
+from gradientmail.metrics import COMMON, METRICS, OUTCOMES, VERSION, Labels, TrainerMetrics
 from gradientmail.progress import ExchangeProgress, NodeProgress
+from tests.promtool import Promtool
 
 PROGRESS = NodeProgress(
     learner="l",
@@ -48,7 +51,7 @@ def samples(metrics: TrainerMetrics) -> dict[tuple[str, tuple[tuple[str, str], .
 
 def test_progress_is_read_when_asked() -> None:
     values = {name: value for (name, rest), value in samples(made()).items() if not rest and "_seconds_" not in name}
-    assert {name: value for name, value in values.items() if not name.endswith("_created")} == {
+    assert values == {
         "gradientmail_units": 800.0,
         "gradientmail_units_claimed_total": 5.0,
         "gradientmail_units_consumed_total": 3.0,
@@ -138,18 +141,58 @@ def test_claims_and_loads_are_timed() -> None:
     assert found["gradientmail_load_seconds_sum", ()] == 3.0
 
 
+def test_requests_that_have_not_been_made_are_counted_as_none() -> None:
+    found = {key: value for key, value in samples(made()).items() if key[0] == "gradientmail_mailbox_requests_total"}
+    assert len(found) == 14
+    assert set(found.values()) == {0.0}
+    assert ("gradientmail_mailbox_requests_total", (("operation", "get"), ("outcome", "unavailable"))) in found
+
+
+def fully_exercised(fragments: int) -> TrainerMetrics:
+    """Metrics with every operation in every outcome, and an exchange of so many fragments."""
+    exchange = ExchangeProgress(versions=tuple(range(100, 100 + fragments)))
+    metrics = made(replace(PROGRESS, held_out_loss=2.6, exchange=exchange))
+    for operation in get_args(Operation):
+        for outcome in OUTCOMES[operation]:
+            metrics.request(Request(operation, outcome, 0.03, 1))
+    metrics.claimed("000000-0.json", 0.2)
+    metrics.loaded("000000-0.json", 20, 3.0)
+    return metrics
+
+
+def test_series_of_a_node_are_bounded() -> None:
+    assert len(samples(fully_exercised(8))) == 131
+    assert len(samples(fully_exercised(9999))) == 140 == sum(metric.most_series for metric in METRICS)
+
+
+def test_no_metric_has_more_series_than_declared() -> None:
+    found = samples(fully_exercised(9999))
+    for metric in METRICS:
+        parts = [f"{metric.name}_{part}" for part in ("bucket", "sum", "count")]
+        names = parts if metric.kind == "histogram" else [metric.exported]
+        assert len([name for name, _ in found if name in names]) == metric.most_series, metric.name
+
+
+def test_outcomes_are_those_of_a_mailbox() -> None:
+    assert set(OUTCOMES) == set(get_args(Operation))
+    assert {outcome for outcomes in OUTCOMES.values() for outcome in outcomes} == set(get_args(Outcome))
+
+
+def test_of_many_fragments_the_oldest_version_is_shown() -> None:
+    exchange = ExchangeProgress(versions=(9,) * 16 + (8, 3, 7))
+    found = samples(made(replace(PROGRESS, exchange=exchange)))
+    shown = {dict(rest)["fragment"]: value for (name, rest), value in found.items() if name == VERSION.name}
+    assert shown == {str(fragment): 9.0 for fragment in range(16)} | {"others": 3.0}
+
+
 def test_every_declared_metric_is_exported_with_its_help_and_no_other() -> None:
-    metrics = made()
-    metrics.request(Request("get", "ok", 0.01, 1))
-    text = generate_latest(metrics.registry).decode()
-    helps = {
-        line.split(" ", 3)[2]: line.split(" ", 3)[3]
-        for line in text.splitlines()
-        if line.startswith("# HELP") and "_created" not in line
-    }
-    assert helps == {
-        f"{metric.name}_total" if metric.kind == "counter" else metric.name: metric.help for metric in METRICS
-    }
+    text = generate_latest(fully_exercised(2).registry).decode()
+    helps = dict(line.removeprefix("# HELP ").split(" ", 1) for line in text.splitlines() if line.startswith("# HELP"))
+    assert helps == {metric.exported: metric.help for metric in METRICS}
+
+
+def test_the_page_is_as_prometheus_wants_it(promtool: Promtool) -> None:
+    assert promtool.check_metrics(generate_latest(fully_exercised(2).registry).decode()) == ""
 
 
 def test_buckets_rise() -> None:

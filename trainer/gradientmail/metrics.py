@@ -11,17 +11,29 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from gradientmail.mailbox import Request
+from gradientmail.mailbox.base import Operation, Outcome
 from gradientmail.progress import ExchangeProgress, NodeProgress
 
 COMMON = ("namespace", "run", "node")
-REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-CLAIM_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0)
-LOAD_BUCKETS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
+OUTCOMES: dict[Operation, tuple[Outcome, ...]] = {
+    "put_if_absent": ("ok", "exists", "unavailable", "error"),
+    "get": ("ok", "missing", "unavailable", "error"),
+    "list": ("ok", "unavailable", "error"),
+    "delete": ("ok", "unavailable", "error"),
+}
+"""How each operation can end."""
+FRAGMENTS_SHOWN = 16
+"""Fragments of the exchange that have a series of their own."""
+OTHERS = "others"
+"""In place of a fragment's number: the oldest version of all further fragments."""
+REQUEST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+CLAIM_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 900.0)
+LOAD_BUCKETS = (0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,18 @@ class Metric:
     """Besides namespace, run and node."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram."""
+    combinations: int = 1
+    """Most combinations of values that its labels have: for one node, for one run, or for one controller."""
+
+    @property
+    def exported(self) -> str:
+        """The name that Prometheus shows; a histogram's ends with _bucket, _sum or _count besides."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+    @property
+    def most_series(self) -> int:
+        """Most series: a histogram has one for each bucket, the last one without bound, its sum and its count."""
+        return self.combinations * (len(self.buckets) + 3 if self.kind == "histogram" else 1)
 
 
 UNITS = Metric("gradientmail_units", "gauge", "Units of the run's data grid, over all nodes.")
@@ -63,6 +87,7 @@ REQUESTS = Metric(
     "Requests to the mailbox by operation (put_if_absent, get, list, delete) and outcome "
     "(ok, exists, missing, unavailable, error).",
     labels=("operation", "outcome"),
+    combinations=sum(map(len, OUTCOMES.values())),
 )
 REQUEST_SECONDS = Metric(
     "gradientmail_mailbox_request_seconds",
@@ -71,6 +96,7 @@ REQUEST_SECONDS = Metric(
     "seconds",
     ("operation",),
     REQUEST_BUCKETS,
+    combinations=len(OUTCOMES),
 )
 
 CONTRIBUTIONS = Metric(
@@ -100,7 +126,11 @@ BLOCKED = Metric(
     "seconds",
 )
 VERSION = Metric(
-    "gradientmail_exchange_version", "gauge", "Version of the parameters held, by fragment.", labels=("fragment",)
+    "gradientmail_exchange_version",
+    "gauge",
+    f"Version of the parameters held, by fragment; beyond {FRAGMENTS_SHOWN} fragments, the oldest one as others.",
+    labels=("fragment",),
+    combinations=FRAGMENTS_SHOWN + 1,
 )
 STALENESS = Metric(
     "gradientmail_exchange_staleness_steps",
@@ -192,11 +222,16 @@ class TrainerMetrics:
     """
 
     def __init__(self, labels: Labels, *, units: int, progress: Callable[[], NodeProgress]) -> None:
+        # The time at which a series began is a second series for each one, and nothing here reads it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(_AtScrape(labels, units, progress))
         self._common = tuple(labels.as_dict()[name] for name in COMMON)
         self._requests = Counter(REQUESTS.name, REQUESTS.help, (*COMMON, *REQUESTS.labels), registry=self.registry)
         self._request_seconds = self._histogram(REQUEST_SECONDS)
+        for operation, outcomes in OUTCOMES.items():  # from 0 on, so that the first error counts as a rise
+            for outcome in outcomes:
+                self._requests.labels(*self._common, operation, outcome)
         self._claim_seconds = self._histogram(CLAIM_SECONDS).labels(*self._common)
         self._load_seconds = self._histogram(LOAD_SECONDS).labels(*self._common)
 
@@ -243,11 +278,14 @@ class _AtScrape(Collector):
     def _family(self, metric: Metric, value: float | None) -> Family:
         family = Family(metric.name, metric.help, metric.kind, metric.unit)
         if value is not None:
-            family.add_sample(metric.name + ("_total" if metric.kind == "counter" else ""), self._labels, value)
+            family.add_sample(metric.exported, self._labels, value)
         return family
 
     def _versions(self, versions: Sequence[int]) -> Family:
         family = self._family(VERSION, None)
-        for fragment, version in enumerate(versions):
-            family.add_sample(VERSION.name, {**self._labels, "fragment": str(fragment)}, version)
+        shown = {str(fragment): version for fragment, version in enumerate(versions[:FRAGMENTS_SHOWN])}
+        if len(versions) > FRAGMENTS_SHOWN:
+            shown[OTHERS] = min(versions[FRAGMENTS_SHOWN:])
+        for fragment, version in shown.items():
+            family.add_sample(VERSION.name, {**self._labels, "fragment": fragment}, version)
         return family
