@@ -49,7 +49,8 @@ class Buffer(Generic[BatchT]):
         self._in_use: Delivery | None = None
         self.buffered = 0
         self.taken = 0
-        self.wait_seconds = 0.0
+        self._waited = 0.0
+        self._waiting_since: float | None = None
 
     @property
     def stopped(self) -> bool:
@@ -60,6 +61,13 @@ class Buffer(Generic[BatchT]):
     def in_use(self) -> Delivery | None:
         """The unit of the batch that the loop holds."""
         return self._in_use
+
+    @property
+    def wait_seconds(self) -> float:
+        """Time that the loop has waited for an entry, the wait under way included. Never falls."""
+        with self._changed:
+            since = self._waiting_since
+            return self._waited + (0.0 if since is None else time.perf_counter() - since)
 
     def wait_for_room(self) -> bool:
         """Block while the buffer is full. False if it was stopped."""
@@ -145,9 +153,12 @@ class Buffer(Generic[BatchT]):
         raise failure or StopIteration
 
     def _wait_for_entry(self) -> None:
-        start = time.perf_counter()
-        self._changed.wait()
-        self.wait_seconds += time.perf_counter() - start
+        self._waiting_since = start = time.perf_counter()
+        try:
+            self._changed.wait()
+        finally:
+            self._waited += time.perf_counter() - start
+            self._waiting_since = None
 
     def _wait_until(self, ready: Callable[[], bool]) -> bool:
         with self._changed:
