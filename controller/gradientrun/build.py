@@ -277,6 +277,4 @@ def _placement(run: Run, pool: Pool) -> Manifest:
 def _check_patch(patch: Manifest, where: str) -> None:
     unknown = sorted(patch.keys() - {"metadata", "spec", "$patch"})
     if unknown:
-        raise TemplateError(
-            f"{where} has {unknown[0]!r}: a template is a part of a pod, with metadata and spec"
-        )
+        raise TemplateError(f"{where} has {unknown[0]!r}: a template is a part of a pod, with metadata and spec")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradientmail.manifest import parse_manifest
 from gradientrun import names
@@ -296,6 +298,94 @@ def test_a_template_that_takes_away_what_a_node_needs_is_refused(template: dict[
     with pytest.raises(TemplateError) as caught:
         build_pod_template(run, run.pools[0])
     assert str(caught.value) == sentence
+
+
+def of_trainer(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "trainer"} | fields]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "changed"),
+    [
+        (of_trainer(env=[{"name": "GRADIENTMAIL_MAILBOX", "value": "s3://bucket/shared"}]),
+         "the variable GRADIENTMAIL_MAILBOX of the trainer"),
+        (of_trainer(env=[{"name": "GRADIENTMAIL_LEARNER", "value": "me"}]),
+         "the variable GRADIENTMAIL_LEARNER of the trainer"),
+        (of_trainer(env=[{"name": "JOB_COMPLETION_INDEX", "$patch": "delete"}]),
+         "the variable JOB_COMPLETION_INDEX of the trainer"),
+        (of_trainer(env=[{"$patch": "replace"}]), "the variable JOB_COMPLETION_INDEX of the trainer"),
+        (of_trainer(**{"$patch": "replace"}, image="trainer:2"), "the variable JOB_COMPLETION_INDEX of the trainer"),
+        (of_trainer(ports=[{"containerPort": 9090, "name": "http"}]), "the trainer's port 9090, named metrics"),
+        (of_trainer(ports=None), "the trainer's port 9090, named metrics"),
+        (of_trainer(volumeMounts=[{"mountPath": "/etc/gradientmail", "name": "mine"}]),
+         "what is mounted at /etc/gradientmail"),
+        ({"spec": {"volumes": [{"name": "run", "emptyDir": {}}]}}, "the volume 'run'"),
+        (of_trainer(terminationMessagePath="/tmp/words"), "the trainer's terminationMessagePath"),
+    ],
+)  # fmt: skip
+def test_a_template_that_changes_what_the_run_depends_on_is_refused(template: dict[str, Any], changed: str) -> None:
+    run = a_run(nodes=[{"name": "fast", "template": template}])
+    with pytest.raises(TemplateError) as caught:
+        build_pod_template(run, run.pools[0])
+    assert str(caught.value) == (f"nodes[fast].template changes {changed}: leave it as it is, the run depends on it")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["/usr/bin/env"], "args": ["gradientmail", "train", "/etc/gradientmail/run.yaml"]},
+        {"ports": [{"containerPort": 9090, "hostPort": 9090}, {"containerPort": 9999, "name": "debug"}]},
+        {"env": [{"name": "GRADIENTMAIL_LOG_FORMAT", "value": "text"}, {"name": "HOME", "value": "/home/me"}]},
+        {"livenessProbe": None, "volumeMounts": [{"mountPath": "/tmp", "name": "scratch"}]},
+        {"image": "mine:1", "securityContext": {"readOnlyRootFilesystem": False}},
+    ],
+)
+def test_what_the_run_does_not_depend_on_may_change(fields: dict[str, Any]) -> None:
+    run = a_run(nodes=[{"name": "fast", "template": of_trainer(**fields)}])
+    assert trainer(run).items() >= {"name": "trainer", "terminationMessagePath": "/dev/termination-log"}.items()
+
+
+@pytest.mark.parametrize(("asked", "given"), [(600, "585"), (30, "15"), (5, "1"), (0, "1"), (None, "45"), ("x", "45")])
+def test_the_trainer_leaves_sooner_than_its_pod_must(asked: Any, given: str) -> None:
+    template = {"spec": {"terminationGracePeriodSeconds": asked}}
+    env = trainer(a_run(nodes=[{"name": "fast", "template": template}]))["env"]
+    assert {"name": "GRADIENTMAIL_GRACE_SECONDS", "value": given} in env
+
+
+FIELDS = ["$patch", "metadata", "labels", "spec", "containers", "name", "env", "ports", "volumes", "volumeMounts",
+          "tolerations", "restartPolicy", "terminationGracePeriodSeconds", "value", "mountPath"]  # fmt: skip
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-1, 9090), st.sampled_from(["trainer", "replace", "delete"]))
+SHAPES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)
+)
+
+
+@given(st.dictionaries(st.sampled_from(["$patch", "metadata", "spec"]), SHAPES))
+def test_whatever_shape_a_template_has_it_is_built_or_refused_in_a_sentence(template: dict[str, Any]) -> None:
+    run = a_run(nodes=[{"name": "fast", "template": template}])
+    try:
+        labels, told = build_pod_template(run, run.pools[0])["metadata"]["labels"], ""
+    except TemplateError as error:
+        labels, told = POOL_LABELS, str(error)
+    assert labels.items() >= POOL_LABELS.items()
+    assert told == "" or told.startswith("nodes[fast].template")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"$patch": "replace", "containers": [{"image": "x"}]}},
+        {"spec": {"$patch": "replace", "containers": "trainer"}},
+        {"spec": {"$patch": "replace", "containers": [None]}},
+        {"spec": {"$patch": "replace", "containers": 5}},
+        {"$patch": "replace", "spec": None},
+        {"$patch": "replace", "spec": [1], "metadata": {"labels": {}}},
+    ],
+)
+def test_a_template_that_replaces_all_by_nonsense_is_refused(template: dict[str, Any]) -> None:
+    run = a_run(nodes=[{"name": "fast", "template": template}])
+    with pytest.raises(TemplateError):
+        build_pod_template(run, run.pools[0])
 
 
 def test_building_twice_gives_the_same_and_leaves_the_run_alone() -> None:
