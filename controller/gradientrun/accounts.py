@@ -8,13 +8,17 @@ stands. So nothing is lost when pods are deleted or the controller was not there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from gradientmail.run import Data
+from gradientmail.run import MOST_NODES, Data
+from gradientmail.units import _tapered_spans
 from gradientrun.observed import Counts, PodView
+
+MOST_RECORDS = 3 * MOST_NODES
+"""Records that a status holds: each takes up to 400 bytes of the 1.5 MB that the API server stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,21 @@ def updated(before: Iterable[Record], pods: Iterable[PodView], counts: Mapping[s
     return sorted([*gone.values(), *current], key=lambda record: (record.node, record.pod))
 
 
+def kept(records: Sequence[Record], pods: Iterable[PodView]) -> list[Record]:
+    """Return the records to write: all, or as many as an object can hold.
+
+    Those that go first can be made again while their pods exist: of learners that have ended with last words, or
+    without ever having claimed anything. Their counts are missed only once such a pod is deleted.
+    """
+    surplus = len(records) - MOST_RECORDS
+    if surplus <= 0:
+        return list(records)
+    claimed = {record.pod: record.claimed for record in records}
+    ended = [pod.name for pod in pods if pod.over and (pod.final is not None or not claimed.get(pod.name))]
+    dropped = frozenset(sorted(ended)[:surplus])
+    return [record for record in records if record.pod not in dropped]
+
+
 def _counted(pod: PodView, before: Record | None, counts: Counts | None) -> Record:
     record = before or Record(pod.node, pod.name)
     final = pod.final
@@ -113,7 +132,10 @@ def tally(total: int, records: Iterable[Record], live: frozenset[str], *, exhaus
 @lru_cache(maxsize=256)
 def unit_count(data: Data) -> int:
     """Return how many units the grid has."""
-    return len(data.grid()) if data.taper else data.even_units
+    if not data.taper:
+        return data.even_units
+    # The grid itself, of a million units, would take more memory than the controller has.
+    return data.lanes * sum(1 for _ in _tapered_spans(data.steps, data.unit_steps, data.lanes))
 
 
 def most_lost(limit: str, total: int) -> int:

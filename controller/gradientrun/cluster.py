@@ -175,13 +175,16 @@ class Cluster:
     async def create(self, manifest: Manifest) -> Manifest:
         """Create a child of a run, and return it as it is. One of the same owner that is there already will do.
 
-        Raises Refused if another owner has an object of that name.
+        Raises Refused if another owner has an object of that name, Conflicting if it has just gone.
         """
         resource, metadata = BY_KIND[manifest["kind"]], manifest["metadata"]
         try:
             return await self._request("POST", _path(resource, metadata["namespace"]), manifest, query=_MANAGER)
         except Conflicting:
-            present = await self._request("GET", _path(resource, metadata["namespace"], metadata["name"]))
+            try:
+                present = await self._request("GET", _path(resource, metadata["namespace"], metadata["name"]))
+            except Missing as gone:
+                raise Conflicting(str(gone)) from gone
         if _owner(present) != _owner(manifest):
             raise Refused(
                 f"the {manifest['kind']} {metadata['name']!r} exists and does not belong to this run: "
@@ -194,13 +197,14 @@ class Cluster:
         body = {"metadata": {"uid": uid}, "spec": spec}
         return await self._request("PATCH", _path(JOBS, run.namespace, name), body, content=MERGE, query=_MANAGER)
 
-    async def delete(self, resource: str, namespace: str, name: str, uid: str) -> None:
-        """Delete an object and, in the background, what it owns. One that is gone, or another by now, is left."""
+    async def delete(self, resource: str, namespace: str, name: str, uid: str) -> bool:
+        """Delete an object and, in the background, what it owns. Returns False if it is gone, or another by now."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             await self._request("DELETE", _path(resource, namespace, name), options)
         except (Missing, Conflicting):
-            return
+            return False
+        return True
 
     async def write_status(self, run: Run, status: Mapping[str, Any]) -> Manifest:
         """Write a run's whole status by server-side apply, and return the run as it is.

@@ -19,6 +19,8 @@ IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
 UNSCHEDULABLE = ("Unschedulable", "SchedulerError", "SchedulingGated")
 HOST_PATIENCE = timedelta(seconds=30)
 """How long after its deadline a deleted pod is still taken to be running."""
+MOST_COUNTED = 10_000_000
+"""More units or steps than any run has: a number above it is no count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,8 @@ class PodView:
 
     @property
     def final(self) -> NodeProgress | None:
-        """The learner's own last words, or None where it had no time for them."""
-        try:
-            return NodeProgress.from_json(self.ended.message) if self.ended else None
-        except (ValueError, TypeError):
-            return None
+        """The learner's own last words, or None where it had no time for them or they make no sense."""
+        return read_last_words(self.ended.message) if self.ended else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +111,8 @@ class JobView:
     pool: str
     attempt: int
     suspended: bool = False
+    queue: str = ""
+    """Kueue's queue that it is in, or nothing."""
     replicas: int = 0
     active: int = 0
     """Pods that have neither ended nor are being deleted."""
@@ -149,8 +150,6 @@ class Counts:
     claimed: int
     consumed: int
     step: int | None = None
-    units: int | None = None
-    """All units of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +204,7 @@ def read_job(manifest: Manifest) -> JobView:
         pool=label(manifest, names.POOL_LABEL),
         attempt=_number(label(manifest, names.ATTEMPT_LABEL)),
         suspended=bool(spec.get("suspend")),
+        queue=label(manifest, names.QUEUE_LABEL),
         replicas=int(spec.get("completions", 0)),
         active=int(status.get("active") or 0),
         terminating=int(status.get("terminating") or 0),
@@ -259,6 +259,21 @@ def read_pod(manifest: Manifest) -> PodView:
         failures=_number(annotations.get(FAILURES)) + _number(annotations.get(IGNORED_FAILURES)),
         deadline=read_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
     )
+
+
+def read_last_words(message: str) -> NodeProgress | None:
+    """Return the record in a termination message, or None: any program may write one, or leave the end of a log."""
+    try:
+        progress = NodeProgress.from_json(message)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    sound = is_count(progress.claimed) and is_count(progress.consumed) and isinstance(progress.message, str)
+    return progress if sound and (progress.step is None or is_count(progress.step)) else None
+
+
+def is_count(value: object) -> bool:
+    """Whether a value that somebody else wrote can be a number of units or steps."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNTED
 
 
 def _trainer_state(status: Manifest) -> Manifest:

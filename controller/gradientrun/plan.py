@@ -5,18 +5,19 @@ before a pod can use it, an end before anything is stopped, and the counts of po
 Every action may be repeated: a reconcile that died half-way is finished by the next one.
 
 Jobs are created once and never applied again. Of an existing Job only the replicas and suspension
-are ever set, and under a Kueue queue the suspension is Kueue's alone.
+are ever set, and the suspension of one in a Kueue queue is Kueue's alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gradientmail.run import Pool
-from gradientrun.build import build_config_map, build_job
+from gradientrun.build import build_config_map, build_job, config_map_name
 from gradientrun.observed import HOST_PATIENCE, JobView, Observed
-from gradientrun.runs import Manifest, Run
+from gradientrun.runs import Manifest, Run, is_recent
 from gradientrun.status import gather
 from gradientrun.verdict import Facts, active_deadline, finished_at, start_deadline
 
@@ -119,13 +120,20 @@ def _plan(run: Run, observed: Observed, now: datetime) -> Plan:
     if facts.earlier:
         return Plan(_clear_earlier(facts))
     actions = [action for pool in run.pools for action in _pool_actions(run, pool, facts)]
+    return Plan((*_config_maps(run, actions, observed), *actions, *_removed_pools(facts)), _next_look(facts))
+
+
+def _config_maps(run: Run, actions: Iterable[Action], observed: Observed) -> Iterator[Action]:
+    """Create what new Jobs need, and anew what the kubelet misses: somebody has deleted it."""
     if any(isinstance(action, Create) for action in actions):
-        actions.insert(0, Create(build_config_map(run)))
-    return Plan((*actions, *_removed_pools(facts)), _next_look(facts))
+        yield Create(build_config_map(run))
+    told = " ".join(warned.words for warned in observed.warnings.values())
+    used = (config_map_name(run, run.pools[:count]) for count in range(1, len(run.pools) + 1)) if told else ()
+    yield from (Create(build_config_map(run, name)) for name in used if name in told)
 
 
 def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
-    stopped = _stopped(run, observed, now)
+    stopped = _stopped(observed, now)
     ended, ttl = finished_at(run.status), run.spec.ttl_seconds_after_finished if run.spec else None
     if ended is None or ttl is None:
         return stopped
@@ -135,10 +143,10 @@ def _after_the_end(run: Run, observed: Observed, now: datetime) -> Plan:
     return Plan(stopped.actions, min(left, stopped.requeue_seconds or left))
 
 
-def _stopped(run: Run, observed: Observed, now: datetime) -> Plan:
-    stop = [job for job in observed.jobs if _must_stop(run, job) and _unfinished(job, observed)]
+def _stopped(observed: Observed, now: datetime) -> Plan:
+    stop = [job for job in observed.jobs if _must_stop(job) and _unfinished(job, observed)]
     leaving = [job for job in stop if _leaving(job, observed, now)]
-    return Plan(tuple(_stop(run, job) for job in stop if job not in leaving), LEAVING_SECONDS if leaving else None)
+    return Plan(tuple(_stop(job) for job in stop if job not in leaving), LEAVING_SECONDS if leaving else None)
 
 
 def _leaving(job: JobView, observed: Observed, now: datetime) -> bool:
@@ -146,12 +154,12 @@ def _leaving(job: JobView, observed: Observed, now: datetime) -> bool:
     pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
     failed = [pod for pod in pods if pod.over and not pod.succeeded and pod.deadline is None]
     ends = [pod.ended.time for pod in failed if pod.ended is not None and pod.index not in job.failed]
-    return any(time is not None and now - time < timedelta(seconds=LEAVING_SECONDS) for time in ends)
+    return any(time is not None and is_recent(time, now, timedelta(seconds=LEAVING_SECONDS)) for time in ends)
 
 
-def _must_stop(run: Run, job: JobView) -> bool:
+def _must_stop(job: JobView) -> bool:
     # A Job that waits in a queue would be started by Kueue one day.
-    return not job.finished and not job.deleting and (bool(run.queue) or not job.suspended)
+    return not job.finished and not job.deleting and (bool(job.queue) or not job.suspended)
 
 
 def _unfinished(job: JobView, observed: Observed) -> bool:
@@ -160,9 +168,9 @@ def _unfinished(job: JobView, observed: Observed) -> bool:
     return bool(set(range(job.replicas)) - job.succeeded - job.failed - done)
 
 
-def _stop(run: Run, job: JobView) -> Action:
+def _stop(job: JobView) -> Action:
     # Kueue would start a suspended Job again; and to keep one would keep its quota.
-    return DeleteJob(job.name, job.uid) if run.queue else SuspendJob(job.name, job.uid, suspend=True)
+    return DeleteJob(job.name, job.uid) if job.queue else SuspendJob(job.name, job.uid, suspend=True)
 
 
 def _clear_earlier(facts: Facts) -> tuple[Action, ...]:
@@ -184,7 +192,7 @@ def _pool_actions(run: Run, pool: Pool, facts: Facts) -> list[Action]:
     if pool.replicas == 0:
         return [DeleteJob(job.name, job.uid)]
     if run.suspended:
-        return [_stop(run, job)] if _must_stop(run, job) else []
+        return [_stop(job)] if _must_stop(job) else []
     return [] if job.finished else _adjusted(run, pool, job)
 
 
@@ -196,10 +204,13 @@ def _missing_job(run: Run, pool: Pool, facts: Facts) -> list[Action]:
 
 
 def _adjusted(run: Run, pool: Pool, job: JobView) -> list[Action]:
+    if job.suspended and job.queue != run.queue:
+        # The run has been given to a queue, or taken from it: one who waits must wait in the right place.
+        return [DeleteJob(job.name, job.uid)]
     actions: list[Action] = []
     if job.replicas != pool.replicas:
         actions.append(ScaleJob(job.name, job.uid, pool.replicas))
-    if job.suspended and not run.queue:
+    if job.suspended and not job.queue:
         actions.append(SuspendJob(job.name, job.uid, suspend=False))
     return actions
 

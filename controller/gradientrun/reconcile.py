@@ -8,7 +8,7 @@ status written from old facts is refused by the API server.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -43,8 +43,8 @@ from gradientrun.plan import (
     asked,
     plan,
 )
-from gradientrun.progress import Progress
-from gradientrun.runs import Manifest, Run, read_run, read_time, write_time
+from gradientrun.progress import Progress, Target
+from gradientrun.runs import Manifest, Run, is_recent, read_run, read_time, write_time
 from gradientrun.stalls import puzzles
 from gradientrun.status import derive_status
 from gradientrun.store import Key, Store
@@ -63,6 +63,7 @@ WARNINGS_EVERY = timedelta(seconds=30)
 class _Memory:
     """What is remembered of a run between two reconciles; all of it can be found out again."""
 
+    uid: str
     counts: dict[str, Counts] = field(default_factory=dict)
     counted: datetime | None = None
     warnings: dict[str, Warned] = field(default_factory=dict)
@@ -117,16 +118,26 @@ class Reconciler:
         self._metrics.reconcile_errors.labels(kind).inc()
 
     async def _reconcile(self, key: Key, run: Run) -> float | None:
-        memory = self._memories.setdefault(key, _Memory())
+        memory = self._remembered(key, run)
         observed = await self._observe(key, run, memory)
         now = self._clock()
         before, run = run, await self._with_status(run, derive_status(run, observed, now))
         forgotten = self._store.forget(key, {pod.uid for pod in observed.pods})
         decided = plan(run, observed, now)
-        refusals = await self._carry_out(run, decided)
-        await self._tell(before, run.status, now)
-        news, memory.refusals = refusals != memory.refusals, refusals
+        try:
+            refusals = await self._carry_out(run, decided)
+        finally:
+            # The status is written: what it says anew is told now or never.
+            await self._tell(before, run.status, now)
+        news = {refusal.who for refusal in refusals} != {refusal.who for refusal in memory.refusals}
+        memory.refusals = refusals
         return _again(decided, refusals, news=news or forgotten)
+
+    def _remembered(self, key: Key, run: Run) -> _Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != run.uid:
+            memory = self._memories[key] = _Memory(run.uid)
+        return memory
 
     async def _observe(self, key: Key, run: Run, memory: _Memory) -> Observed:
         jobs, pods = self._store.children(JOBS, key), self._store.children(PODS, key)
@@ -142,11 +153,11 @@ class Reconciler:
 
     async def _read_counts(self, run: Run, observed: Observed, memory: _Memory, now: datetime) -> None:
         wanted = set(asked(run, observed, now))
-        fresh = memory.counted is not None and now - memory.counted < timedelta(seconds=PROGRESS_SECONDS - 1)
+        span = timedelta(seconds=PROGRESS_SECONDS - 1)
+        fresh = memory.counted is not None and is_recent(memory.counted, now, span)
         if not wanted or (fresh and wanted <= memory.counts.keys()):
             return
-        addresses = {pod.name: pod.address for pod in observed.pods if pod.name in wanted}
-        memory.counts = await self._progress.counts(addresses)
+        memory.counts = await self._progress.counts(targets(run, observed, wanted))
         memory.counted = now
 
     async def _read_ending(self, run: Run, observed: Observed, memory: _Memory) -> None:
@@ -157,7 +168,7 @@ class Reconciler:
 
     async def _read_warnings(self, run: Run, observed: Observed, memory: _Memory, now: datetime) -> None:
         uids = frozenset() if run.suspended else frozenset(puzzles(observed, now))
-        fresh = memory.warned is not None and now - memory.warned < WARNINGS_EVERY
+        fresh = memory.warned is not None and is_recent(memory.warned, now, WARNINGS_EVERY)
         if fresh and uids <= memory.puzzles:
             memory.warnings = {uid: warned for uid, warned in memory.warnings.items() if uid in uids}
             return
@@ -181,16 +192,23 @@ class Reconciler:
                 return
             except ClusterError as error:
                 logger.warning("%s/%s: an event was not taken: %s", run.namespace, run.name, error)
+                if isinstance(error, Unavailable):
+                    return
 
     async def _carry_out(self, run: Run, decided: Plan) -> tuple[Refusal, ...]:
         refusals: list[Refusal] = []
+        blocked = False
         for action in decided.actions:
+            if blocked and isinstance(action, Create):
+                continue
             try:
                 await self._act(run, action)
             except Ending:
                 continue
             except Refused as error:
                 refusals.append(Refusal(_whom(action), str(error)))
+                # A Job whose ConfigMap could not be created would make pods that cannot start.
+                blocked |= isinstance(action, Create) and action.manifest["kind"] == "ConfigMap"
         return tuple(refusals)
 
     async def _act(self, run: Run, action: Action) -> None:
@@ -204,8 +222,8 @@ class Reconciler:
             case SuspendJob(name, uid, suspend):
                 await self._patch_job(run, name, uid, {"suspend": suspend})
             case DeleteJob(name, uid):
-                await self._cluster.delete(JOBS, run.namespace, name, uid)
-                self._mark_deleted(run, uid)
+                if await self._cluster.delete(JOBS, run.namespace, name, uid):
+                    self._mark_deleted(run, uid)
             case DeleteRun(uid):
                 await self._cluster.delete(RUNS, run.namespace, run.name, uid)
 
@@ -218,6 +236,12 @@ class Reconciler:
         for job in self._store.children(JOBS, (run.namespace, run.name)):
             if job["metadata"]["uid"] == uid:
                 job["metadata"].setdefault("deletionTimestamp", write_time(self._clock()))
+
+
+def targets(run: Run, observed: Observed, wanted: Collection[str]) -> dict[str, Target]:
+    """Return where to ask the pods of these names for their counts, and as whom they must answer."""
+    common = {"namespace": run.namespace, "run": run.name}
+    return {pod.name: Target(pod.address, common | {"node": pod.node}) for pod in observed.pods if pod.name in wanted}
 
 
 def _whom(action: Action) -> str:
@@ -244,7 +268,7 @@ def unexplained_deletions(run: Run, observed: Observed) -> Iterator[str]:
 
 def latest(events: list[Manifest]) -> Warned | None:
     """Return the latest of some events."""
-    warned = [Warned(str(event.get("message", "")), read_time(_event_time(event))) for event in events]
+    warned = [Warned(event.get("message") or "", read_time(_event_time(event))) for event in events]
     return max(warned, key=lambda item: item.time, default=None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -102,6 +102,11 @@ def _read_spec(spec: Manifest) -> tuple[Spec | None, str]:
 def read_time(text: str) -> datetime:
     """Return the time that Kubernetes wrote."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def is_recent(time: datetime, now: datetime, span: timedelta) -> bool:
+    """Whether a time is less than a span ago. Clocks differ, and are set: far in the future is not recent either."""
+    return abs(now - time) < span
 
 
 def write_time(time: datetime) -> str:

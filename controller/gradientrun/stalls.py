@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from gradientrun import names
 from gradientrun.observed import JobView, Observed, PodView, Waiting
+from gradientrun.runs import is_recent
 
 HOPELESS = {
     "ErrImagePull": "ImagePullBackOff",
@@ -73,7 +74,7 @@ def _words(waiting: Waiting) -> str:
 
 
 def _sidecar_stall(pod: PodView, now: datetime) -> Stall | None:
-    if pod.ended is None or pod.ended.time is None or now - pod.ended.time < SIDECAR_PATIENCE:
+    if pod.ended is None or pod.ended.time is None or is_recent(pod.ended.time, now, SIDECAR_PATIENCE):
         return None
     return Stall(
         "SidecarRunning",
@@ -144,15 +145,20 @@ def _end_of_log(log: str) -> str:
     last = lines[-1] if lines else ""
     try:
         return str(json.loads(last)["message"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return last
+
+
+def _writable(text: str) -> str:
+    """Return the text as it can be written: JSON may hold halves of characters, which the API server would replace."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _last_words(pod: PodView) -> str:
     if pod.ended is None:
         return "the pod failed before the trainer started"
     final = pod.final
-    words = _end_of_log(pod.ended.message) if final is None else final.message
+    words = _writable(_end_of_log(pod.ended.message) if final is None else final.message)
     code = f"exit code {pod.ended.exit_code}"
     if pod.ended.reason not in ("", "Error", "Completed"):
         code = f"{pod.ended.reason}, {code}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gradientrun.accounts import Record, Units, read_records, tally, unit_count, updated, write_records
+from gradientrun.accounts import Record, Units, kept, read_records, tally, unit_count, updated, write_records
 from gradientrun.nodes import MESSAGE_LIMIT, listed, node_statuses, pool_status
 from gradientrun.observed import Observed
 from gradientrun.runs import Run, write_time
@@ -31,7 +31,7 @@ def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]
         "observedGeneration": run.generation,
         "attempt": run.attempt,
         "phase": verdict.phase,
-        "mailboxPrefix": facts.before.get("mailboxPrefix") or run.prefix or None,
+        "mailboxPrefix": run.prefix or facts.before.get("mailboxPrefix"),
         "startTime": facts.before.get("startTime") or write_time(now),
         "completionTime": _completion_time(facts, verdict),
         "units": _units(facts.units),
@@ -40,7 +40,7 @@ def derive_status(run: Run, observed: Observed, now: datetime) -> dict[str, Any]
         "nodesWanted": sum(pool.replicas for pool in run.pools),
         "nodes": listed(nodes),
         "pools": [pool_status(pool, nodes, records) for pool in run.pools],
-        "learners": write_records(records),
+        "learners": write_records(kept(records, facts.pods)),
         "conditions": _conditions(facts, verdict, summary(found)),
     }
     return {name: value for name, value in status.items() if value is not None}
@@ -66,9 +66,8 @@ def _records(facts: Facts) -> list[Record]:
 
 def _recorded_units(before: Mapping[str, Any]) -> Units:
     units = before.get("units") or {}
-    return Units(
-        **{name: int(units.get(name, 0)) for name in ("claimed", "consumed", "lost")}, total=int(units.get("total", 1))
-    )
+    counts = {name: int(units.get(name, 0)) for name in ("claimed", "consumed", "lost")}
+    return Units(**counts, total=max(1, int(units.get("total", 1))))
 
 
 def _current(facts: Facts) -> Observed:

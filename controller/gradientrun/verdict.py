@@ -19,6 +19,8 @@ from gradientrun.runs import Run, read_time
 from gradientrun.stalls import failure_words, is_hopeless
 
 Phase = Literal["Pending", "Running", "Suspended", "Succeeded", "Failed"]
+UNSEEN_PATIENCE = timedelta(minutes=2)
+"""How long a pod that is about to start may, after the last other one's end, be one that has started unseen."""
 INVALID_SPEC = "InvalidSpec"
 """The one failure that does not stand: another version of the controller may read the spec."""
 
@@ -68,7 +70,19 @@ class Facts:
     @property
     def unseen(self) -> list[PodView]:
         """Pods of this attempt that may run already, though their host has not said so yet."""
+        idle = self.idle_since
+        if idle is not None and self.now - idle > UNSEEN_PATIENCE:
+            return []
         return [pod for pod in self.pods if pod.scheduled and pod.started is None and not _cannot_run(pod, self.now)]
+
+    @property
+    def idle_since(self) -> datetime | None:
+        """Since when no node of this attempt runs, as far as is known; None while one does, or did until now."""
+        recorded = condition(self.before, "Running")
+        if self.live or recorded.get("status") != "False":
+            return None
+        ends = [pod.ended.time for pod in self.pods if pod.ended is not None and pod.ended.time is not None]
+        return max([read_time(recorded["lastTransitionTime"]), *ends])
 
     @property
     def exhausted(self) -> bool:

@@ -53,7 +53,7 @@ def a_run(*, status: Manifest | None = None, labels: dict[str, str] | None = Non
 
 
 def job_manifest(
-    pool: str = "fast", *, attempt: int = 1, replicas: int = 2, suspend: bool = False, **status: Any
+    pool: str = "fast", *, attempt: int = 1, replicas: int = 2, suspend: bool = False, queue: str = "", **status: Any
 ) -> Manifest:
     return {
         "metadata": {
@@ -66,7 +66,8 @@ def job_manifest(
                 "gradientmail.io/run-uid": UID,
                 "gradientmail.io/pool": pool,
                 "gradientmail.io/attempt": str(attempt),
-            },
+            }
+            | ({"kueue.x-k8s.io/queue-name": queue} if queue else {}),
             "ownerReferences": [{"uid": UID, "controller": True}],
         },
         "spec": {"completions": replicas, "parallelism": replicas, "suspend": suspend},

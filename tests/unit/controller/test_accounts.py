@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from gradientmail.run import Data
@@ -88,6 +90,16 @@ def test_percent_is_100_only_when_all_are_consumed() -> None:
 def test_units_are_counted_as_nodes_count_them(steps: int, unit_steps: int, lanes: int, taper: bool) -> None:
     data = Data(steps=steps, batch=lanes, lanes=lanes, unit_steps=unit_steps, taper=taper)
     assert unit_count(data) == len(grid(steps=steps, unit_steps=unit_steps, lanes=lanes, taper=taper))
+
+
+def test_counting_the_most_units_there_can_be_takes_no_memory_to_speak_of() -> None:
+    data = Data(steps=1_000_000, batch=1, lanes=1, unit_steps=1, taper=True)
+    tracemalloc.start()
+    try:
+        assert unit_count(data) == 1_000_000
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gradientrun.build import build_config_map, build_job
-from gradientrun.observed import Counts, Observed
+from gradientrun.build import build_config_map, build_job, config_map_name
+from gradientrun.observed import Counts, Observed, Warned
 from gradientrun.plan import Create, DeleteJob, DeleteRun, Plan, ScaleJob, SuspendJob, asked, plan
 from gradientrun.runs import Manifest, Run, read_run
 from gradientrun.status import derive_status
@@ -152,6 +152,30 @@ def test_a_job_is_not_stopped_before_it_knows_that_its_pod_has_failed() -> None:
     assert planned(knowing, BOTH[1], pod_manifest(**ended(2)), seconds=61) == Plan(both, None)
 
 
+def test_a_host_whose_clock_is_ahead_does_not_keep_an_ended_run_going() -> None:
+    failing = pod_manifest(**ended(2, finished=9000))
+    assert planned(*BOTH, failing, seconds=61).actions == (
+        SuspendJob(*FAST, suspend=True),
+        SuspendJob(*SLOW, suspend=True),
+    )
+
+
+def missed(name: str) -> dict[str, Warned]:
+    """What the kubelet says when a pod's ConfigMap is not there."""
+    words = f'MountVolume.SetUp failed for volume "run" : configmap "{name}" not found'
+    return {"pod-fast-0-aaaaa": Warned(words, at(30))}
+
+
+def test_a_config_map_that_somebody_has_deleted_is_created_again() -> None:
+    nodes = [{"name": "fast", "replicas": 2}, {"name": "slow"}, {"name": "more", "replicas": 0}]
+    run = a_run(status=derive_status(a_run(nodes=nodes), Observed(), at(0)), nodes=nodes)
+    for pools in (run.pools, run.pools[:2]):
+        name = config_map_name(run, pools)
+        seen = observed(run, *BOTH, pod_manifest(), warnings=missed(name))
+        assert plan(run, seen, at(40)).actions == (Create(build_config_map(run, name)),)
+    assert plan(run, observed(run, *BOTH, warnings=missed("the-users-own")), at(40)).actions == ()
+
+
 def test_an_ended_run_is_deleted_when_its_time_is_up_and_not_before() -> None:
     pod = pod_manifest(**ended(0, last_words(8, 8)))
     done = derive_status(a_run(), observed(a_run(), pod), at(100))
@@ -193,25 +217,38 @@ def test_a_suspended_job_that_holds_on_to_a_deleted_pod_is_deleted_after_a_while
     assert planned(*BOTH, held, seconds=1000).actions == ()
 
 
+def queued(*, fast: bool = True, slow: bool = False, queue: str = "gpus") -> tuple[Manifest, Manifest]:
+    """Both Jobs in a queue, suspended or not."""
+    return job_manifest(suspend=fast, queue=queue), job_manifest("slow", replicas=1, suspend=slow, queue=queue)
+
+
 def test_under_a_queue_suspension_is_kueues_alone() -> None:
-    jobs = (job_manifest(suspend=True), job_manifest("slow", replicas=1))
-    assert planned(*jobs, labels=QUEUE).actions == ()
+    assert planned(*queued(), labels=QUEUE).actions == ()
 
 
 def test_a_queued_run_is_not_looked_at_until_something_changes() -> None:
-    jobs = (job_manifest(suspend=True), job_manifest("slow", replicas=1, suspend=True))
-    assert planned(*jobs, labels=QUEUE) == Plan((), None)
+    assert planned(*queued(slow=True), labels=QUEUE) == Plan((), None)
 
 
 def test_under_a_queue_suspending_gives_the_quota_back() -> None:
-    jobs = (job_manifest(suspend=True), job_manifest("slow", replicas=1))
-    assert planned(*jobs, labels=QUEUE, suspend=True).actions == (DeleteJob(*FAST), DeleteJob(*SLOW))
+    assert planned(*queued(), labels=QUEUE, suspend=True).actions == (DeleteJob(*FAST), DeleteJob(*SLOW))
 
 
 def test_under_a_queue_the_rest_of_an_ended_run_gives_its_quota_back() -> None:
-    slow = job_manifest("slow", replicas=1, suspend=True)
-    children = (job_manifest(), slow, pod_manifest(**ended(0, last_words(8, 8))))
+    children = (*queued(fast=False, slow=True), pod_manifest(**ended(0, last_words(8, 8))))
     assert planned(*children, labels=QUEUE).actions == (DeleteJob(*FAST), DeleteJob(*SLOW))
+
+
+def test_a_run_that_is_given_to_a_queue_later_moves_the_jobs_that_wait_and_leaves_those_that_run() -> None:
+    jobs = (job_manifest(suspend=True), job_manifest("slow", replicas=1))
+    assert planned(*jobs, labels=QUEUE).actions == (DeleteJob(*FAST),)
+    assert planned(jobs[1], labels=QUEUE).actions == creations(a_run(labels=QUEUE), "fast")
+
+
+@pytest.mark.parametrize("labels", [{}, {"kueue.x-k8s.io/queue-name": "others"}])
+def test_a_run_that_is_taken_from_its_queue_takes_the_jobs_that_wait_and_fights_nobody(labels: dict[str, str]) -> None:
+    assert planned(*queued(), labels=labels).actions == (DeleteJob(*FAST),)
+    assert planned(*queued(), labels=labels, suspend=True).actions == (DeleteJob(*FAST), DeleteJob(*SLOW))
 
 
 def test_the_nodes_to_ask_are_the_attempts_that_run() -> None:

@@ -98,7 +98,7 @@ def test_the_first_status_records_the_prefix_before_anything_exists() -> None:
 
 
 def test_running_nodes_with_their_counts() -> None:
-    counts = {A0: Counts(claimed=3, consumed=2, step=27, units=8), S0: Counts(claimed=1, consumed=0, step=3, units=8)}
+    counts = {A0: Counts(claimed=3, consumed=2, step=27), S0: Counts(claimed=1, consumed=0, step=3)}
     children = (job_manifest(), pod_manifest(**running(5)), pod_manifest("slow-0", **running(5)))
     status = status_of(begun(), *children, seconds=25, counts=counts)
     assert verdict(status) == ("Running", "NodesRunning", "2 of 3 nodes running")
@@ -538,3 +538,83 @@ def test_a_gated_pod_is_told() -> None:
 
 def test_scheduled_pods_are_not_stalled() -> None:
     assert stalled(status_of(begun(), pod_manifest(phase="Pending", conditions=scheduled()))) is None
+
+
+NONSENSE = (
+    '{"learner":"l","node":"n","claimed":"x","consumed":1}',
+    '{"learner":"l","node":"n","claimed":1e400,"consumed":1}',
+    '{"learner":"l","node":"n","claimed":-3,"consumed":1}',
+    '{"learner":"l","node":"n","claimed":10000001,"consumed":1}',
+    '{"learner":"l","node":"n","claimed":true,"consumed":1}',
+    '{"learner":"l","node":"n","claimed":2,"consumed":null}',
+    '{"learner":"l","node":"n","claimed":2,"consumed":1,"step":-1}',
+    '{"learner":"l","node":"n","claimed":2,"consumed":1,"step":1.5}',
+    '{"learner":"l","node":"n","claimed":2,"consumed":1,"message":["x"]}',
+    '{"learner":"l","node":"n","claimed":2,"consumed":1,"exchange":{"versions":3}}',
+    "[" * 4000,
+    "\x00\x1b[31m",
+)
+
+
+@pytest.mark.parametrize("message", NONSENSE)
+@pytest.mark.parametrize("code", [0, 1])
+def test_last_words_that_make_no_sense_leave_the_last_counts(message: str, code: int) -> None:
+    was = status_of(begun(), pod_manifest(**running()), counts={A0: Counts(claimed=3, consumed=2, step=7)})
+    now = status_of(a_run(status=was), pod_manifest(**ended(code, message)), pod_manifest("slow-0", **running()))
+    assert now["learners"][0] == {"node": "fast-0", "pod": A0, "claimed": 3, "consumed": 2}
+    assert now["nodes"][0]["step"] == 7
+
+
+def test_half_a_character_is_written_as_the_api_server_gives_it_back() -> None:
+    pod = pod_manifest(**ended(1, last_words(1, 1, message="no \ud800 room")))
+    status = status_of(begun(), pod, pod_manifest("slow-0", **running()))
+    assert status["nodes"][0]["message"] == "no ? room (exit code 1)"
+
+
+def test_a_host_that_never_tells_whether_its_pod_has_started_does_not_hold_up_the_end() -> None:
+    killed = pod_manifest("fast-1", **ended(137, "", reason="Error", finished=50))
+    creating = pod_manifest("slow-0", **waiting("ContainerCreating", ""))
+    children = (pod_manifest(**ended(0, last_words(6, 6), finished=60)), killed, creating)
+    early = status_of(begun(), *children, seconds=61)
+    assert verdict(early)[:2] == ("Pending", "WaitingForNodes")
+    assert verdict(status_of(a_run(status=early), *children, seconds=180))[0] == "Pending"
+    assert verdict(status_of(a_run(status=early), *children, seconds=182)) == (
+        "Succeeded", "AllUnitsDone", "6 of 8 units are consumed, 2 were lost with the nodes that held them",
+    )  # fmt: skip
+
+
+def test_a_prefix_changed_by_hand_is_put_right() -> None:
+    was = status_of(begun()) | {"mailboxPrefix": "s3://elsewhere"}
+    assert status_of(a_run(status=was))["mailboxPrefix"] == PREFIX
+
+
+def test_counts_emptied_by_hand_do_not_stop_the_controller() -> None:
+    broken: dict[str, Any] = {"data": {"steps": 40, "batch": 64, "lanes": 5}}
+    was = status_of(a_run(**broken)) | {"units": {"total": 0}}
+    assert status_of(a_run(status=was, **broken))["units"]["percent"] == 0
+
+
+def test_a_thousand_nodes_that_fail_again_and_again_leave_a_status_that_can_be_stored() -> None:
+    spec: dict[str, Any] = {
+        "nodes": [{"name": "fast", "replicas": 1000}],
+        "data": {"steps": 4000, "batch": 512, "lanes": 64, "unitSteps": 20},
+        "maxLostUnits": "100%",
+    }
+    failed = [
+        pod_manifest(f"fast-{index}", f"{turn:05d}", created=turn, failures=turn, **ended(1, last_words(2, 1)))
+        for index in range(1000)
+        for turn in range(4)
+    ]
+    live = [pod_manifest(f"fast-{index}", "zzzzz", created=9, **running()) for index in range(1000)]
+    counts = {pod["metadata"]["name"]: Counts(1, 0) for pod in live}
+    once = status_of(begun(**spec), *failed, *live, counts=counts)
+    assert len(once["learners"]) == 3000
+    assert once["units"] == {"total": 12800, "claimed": 9000, "consumed": 4000, "lost": 4000, "percent": 31}
+    assert status_of(a_run(status=once, **spec), *failed, *live, counts=counts) == once
+
+
+def test_a_sidecar_on_a_host_whose_clock_is_ahead_is_told_as_well() -> None:
+    pod = pod_manifest(**ended(0, last_words(1, 1), phase="Running", finished=9000))
+    told = stalled(status_of(begun(), pod, pod_manifest("slow-0", **running()), seconds=70))
+    assert told is not None
+    assert told[0] == "SidecarRunning"
