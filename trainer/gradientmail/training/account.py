@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from gradientmail.exchange.statistics import ExchangeStatistics
 from gradientmail.patterns.shared_queue import QueueStatistics
 from gradientmail.progress import ExchangeProgress, NodeProgress, Phase
+
+if TYPE_CHECKING:
+    from gradientmail.exchange.statistics import ExchangeStatistics
 
 BatchT = TypeVar("BatchT")
 
