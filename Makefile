@@ -73,6 +73,10 @@ bench: $(STAMP)  ## Every benchmark, one line per figure (about 12 minutes)
 crd: $(STAMP)  ## Write the CRD anew from gradientmail.run
 	$(BIN)/python hack/crd.py
 
+.PHONY: metrics
+metrics: $(STAMP)  ## Write docs/metrics.md anew from the declarations of the metrics
+	$(BIN)/python hack/metrics_page.py
+
 .PHONY: dashboards
 dashboards: $(STAMP)  ## Write the Grafana dashboards anew from hack/dashboards
 	$(BIN)/python -m hack.dashboards
