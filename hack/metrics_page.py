@@ -19,7 +19,7 @@ DOCUMENT = ROOT / "docs/metrics.md"
 PAGE = """\
 # Metrics
 
-<!-- Made by `make metrics` from gradientmail.metrics and gradientrun.metrics: change those, or hack/metrics_page.py. -->
+<!-- Made by `make metrics` from gradientmail.metrics and gradientrun.metrics: change those, not this. -->
 
 Every metric there is. [observability.md](observability.md) says how they are scraped and which question each answers.
 *Series* is the most that there can be: of one node, of one run, or of the controller. A histogram has one for each

@@ -102,3 +102,20 @@ def test_the_runbook_has_no_other_entry() -> None:
 def test_every_alert_and_recorded_series_is_described() -> None:
     text = OBSERVABILITY.read_text()
     assert [name for name in (*ALERTS, *RECORDS) if f"`{name}`" not in text] == []
+
+
+def test_the_scrape_configuration_in_the_documents_is_taken_by_prometheus(promtool: Promtool, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```", OBSERVABILITY.read_text(), re.MULTILINE | re.DOTALL)
+    (configuration,) = [block for block in blocks if block.startswith("scrape_configs:")]
+    # Debian's Prometheus is built without Kubernetes' discovery.
+    discovery = "kubernetes_sd_configs: [{role: pod}]"
+    assert discovery in configuration
+    configuration = configuration.replace(discovery, "static_configs: [{targets: ['10.0.0.1']}]")
+    (tmp_path / "rules.yaml").write_text(RULES.read_text())
+    (tmp_path / "prometheus.yaml").write_text(configuration)
+    assert promtool.complaints("check", "config", tmp_path / "prometheus.yaml") == ""
+
+
+def test_alerts_that_the_documents_change_exist() -> None:
+    (names,) = re.findall(r"^    alerts:\n((?:      .*\n)+)", OBSERVABILITY.read_text(), re.MULTILINE)
+    assert set(re.findall(r"GradientRun\w+", names)) <= set(ALERTS)
