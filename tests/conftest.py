@@ -1,4 +1,4 @@
-"""Fixtures that several folders of tests share: an S3 server with fresh buckets, and promtool."""
+"""Fixtures that several folders of tests share: an S3 server with fresh buckets, promtool, and a browser."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mypy_boto3_s3 import S3Client
 
 from gradientmail.mailbox import S3Options, open_mailbox
 from gradientmail.mailbox.base import Store
+from tests.browser import Browser, browser
 from tests.promtool import Promtool
 from tests.servers import CREDENTIALS, moto_server
 
@@ -68,3 +69,10 @@ def bucket(s3_client: S3Client) -> str:
 def s3_box(s3_server: str, bucket: str) -> Store:
     """An empty mailbox in a fresh bucket."""
     return open_mailbox(f"s3://{bucket}/runs/first", s3=S3Options(endpoint_url=s3_server))
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A running Chromium; Debian's package is installed where it is missing."""
+    with browser(tmp_path_factory.mktemp("chromium")) as running:
+        yield running

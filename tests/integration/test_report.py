@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from gradientmail.cli import application, explained
-from gradientmail.layout import beat_key, left_key, receipt_key
-from gradientmail.mailbox import Mailbox, Request, Store, open_mailbox
+from gradientmail.mailbox import Request, Store, open_mailbox
+from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.report.figures import figures
 from gradientmail.report.opening import open_run
-from gradientmail.runstate import RunState, read_run
+from gradientmail.runstate import read_run
+from tests.integration.stored_runs import called, stored, stored_at_once
 from tests.unit.report.simulated import state
 
 PAGE = {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.25}
-
-
-def stored(box: Mailbox, run: RunState) -> None:
-    """Write the objects that the nodes of a run would have written."""
-    assert run.manifest is not None
-    assert run.receipts is not None
-    box.put_if_absent("run.json", run.manifest.model_dump_json(by_alias=True).encode())
-    for identifier, receipt in run.receipts.items():
-        box.put_if_absent(f"units/{identifier}", receipt.learner.encode())
-        box.put_if_absent(receipt_key(identifier), receipt.to_json().encode())
-    for identifier, owner in run.owners.items():
-        box.put_if_absent(f"units/{identifier}", owner.encode())
-    for learner in run.learners.values():
-        assert learner.progress is not None
-        box.put_if_absent(beat_key(learner.name, 3), learner.progress.to_json().encode())
-        if learner.left:
-            box.put_if_absent(left_key(learner.name), learner.progress.to_json().encode())
-
-
-def called(*arguments: str) -> tuple[int, str]:
-    """Return exit code and output of a command line, errors told as the command does."""
-    result = CliRunner().invoke(application(), arguments)
-    told = explained(result.exception) if result.exception else None
-    return (int(told[1]), told[0]) if told else (result.exit_code, result.output)
 
 
 @pytest.fixture(params=["memory", "file", "s3"])
@@ -70,7 +46,12 @@ def test_status_and_report_of_a_run_on_s3(s3_server: str, bucket: str, s3_box: S
     code, output = called("report", url, "--endpoint-url", s3_server, "--out", str(tmp_path / "new"))
     assert code == 0, output
     assert "22 of 24 units trained, 1 lost" in output
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"report.json", "timeline.png", "timeline.svg"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        "report.html",
+        "report.json",
+        "timeline.png",
+        "timeline.svg",
+    }
 
 
 def test_a_run_that_is_still_going_can_be_reported(tmp_path: Path) -> None:
@@ -83,17 +64,43 @@ def test_a_run_that_is_still_going_can_be_reported(tmp_path: Path) -> None:
 
 def test_a_folder_of_many_units_is_listed_in_one_go(tmp_path: Path) -> None:
     run = state(PAGE, steps=600, unit_steps=1)
-    assert run.manifest is not None
-    for folder in ("units", "consumed"):
-        (tmp_path / folder).mkdir()
-        for identifier, receipt in (run.receipts or {}).items():
-            (tmp_path / folder / identifier).write_text(receipt.to_json())
-    (tmp_path / "run.json").write_text(run.manifest.model_dump_json(by_alias=True))
+    stored_at_once(tmp_path, run)
     box = open_run(str(tmp_path))
     requests: list[Request] = []
     box.observe = requests.append
     assert len(read_run(box).consumed) == 2400
-    assert sorted(request.keys for request in requests if request.operation == "list") == [0, 0, 2400, 2400]
+    assert sorted(request.keys for request in requests if request.operation == "list") == [4, 4, 2400, 2400]
+
+
+def test_every_receipt_is_read_once_and_the_reader_hears_how_far_that_is(tmp_path: Path) -> None:
+    box = MemoryStore()
+    stored(box, state(PAGE, steps=600, unit_steps=1))
+    requests: Counter[str] = Counter()
+    box.observe = lambda request: requests.update([request.operation])
+    heard: list[tuple[int, int]] = []
+    read_run(box, seen=lambda done, every: heard.append((done, every)))
+    assert requests["get"] == 1 + 2400 + 4  # the manifest, the receipts, the farewells
+    assert requests["list"] == 2 * 3 + 2  # claims and receipts in pages of 1000 keys, heartbeats and farewells
+    assert heard == sorted(heard)
+    assert heard[-1] == (2400, 2400)
+
+
+def test_files_that_are_named_are_written_and_no_others(tmp_path: Path) -> None:
+    stored(open_mailbox((tmp_path / "mailbox").as_uri()), state(PAGE, steps=6, unit_steps=1))
+    names = {"--html": "a/page.html", "--svg": "b/picture", "--png": "c/picture.png"}
+    words = [word for option, name in names.items() for word in (option, str(tmp_path / name))]
+    code, output = called("report", str(tmp_path), *words)
+    assert code == 0, output
+    starts = {name: (tmp_path / name).read_bytes()[:5] for name in names.values()}
+    assert starts == {"a/page.html": b"<!doc", "b/picture": b"<?xml", "c/picture.png": b"\x89PNG\r"}
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    stored(open_mailbox((tmp_path / "mailbox").as_uri()), state(PAGE, steps=6, unit_steps=1))
+    code, output = called("report", str(tmp_path), "--html", str(tmp_path))
+    assert code == 2
+    assert output == f"{str(tmp_path)!r} cannot be written (Is a directory): give another file"
 
 
 def test_foreign_objects_are_named_not_fatal(tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, output = called("report", str(tmp_path), "--no-picture", "--out", str(tmp_path / "file"))
     assert code == 2
-    assert "file' cannot be written (File exists): give another folder with --out" in output
+    assert "file/report.json' cannot be written (File exists): give another folder with --out" in output
 
 
 def test_a_report_before_the_first_unit_says_so(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def started(box: Mailbox) -> None:
     put(box, [("run.json", run.model_dump_json(by_alias=True).encode())])
 
 
-def read(box: Mailbox, **options: int) -> RunState:
-    return read_run(box, clock=lambda: EPOCH + 10.0, **options)
+def read(box: Mailbox, most_receipts: int | None = None) -> RunState:
+    return read_run(box, clock=lambda: EPOCH + 10.0, most_receipts=most_receipts)
 
 
 def test_claims_receipts_and_words_make_the_state(box: Mailbox) -> None:

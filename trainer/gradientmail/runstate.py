@@ -147,21 +147,32 @@ class RunState:
         return {identifier: owner for identifier, owner in self.owners.items() if owner in gone}
 
 
-def read_run(box: Mailbox, *, most_receipts: int | None = None, clock: Callable[[], float] = time.time) -> RunState:
+Seen = Callable[[int, int], None]
+"""Called with how many receipts have been read, and of how many, on the thread that called `read_run`."""
+
+
+def read_run(
+    box: Mailbox,
+    *,
+    most_receipts: int | None = None,
+    clock: Callable[[], float] = time.time,
+    seen: Seen = lambda _done, _all: None,
+) -> RunState:
     """Read the run in this mailbox. Blocks for listing claims, receipts and heartbeats, and for reading receipts.
 
+    Receipts are read by `READERS` threads at once, one request each; `seen` hears how far that is.
     With `most_receipts`, receipts are not read if there are more: the number of reads then grows
     with the number of learners alone. Raises NotARun if there is no trace of a run.
     """
     with ThreadPoolExecutor(READERS, thread_name_prefix="runstate") as pool:
-        return _Reading(box, pool).state(most_receipts, clock)
+        return _Reading(box, pool, seen).state(most_receipts, clock)
 
 
 class _Reading:
     """One reading of a mailbox, and the keys that turned out to be foreign."""
 
-    def __init__(self, box: Mailbox, pool: ThreadPoolExecutor) -> None:
-        self._box, self._pool = box, pool
+    def __init__(self, box: Mailbox, pool: ThreadPoolExecutor, seen: Seen) -> None:
+        self._box, self._pool, self._seen = box, pool, seen
         self._foreign = Foreign()
 
     def state(self, most_receipts: int | None, clock: Callable[[], float]) -> RunState:
@@ -208,7 +219,7 @@ class _Reading:
         return good
 
     def _receipts(self, identifiers: Sequence[str]) -> dict[str, Receipt]:
-        found = self._read([receipt_key(identifier) for identifier in identifiers])
+        found = self._read([receipt_key(identifier) for identifier in identifiers], self._seen)
         return {key.removeprefix(CONSUMED): receipt for key, receipt in self._parsed(Receipt, found).items()}
 
     def _owners(self, identifiers: Sequence[str]) -> dict[str, str]:
@@ -267,10 +278,14 @@ class _Reading:
     def _keys(self, prefix: str) -> list[str]:
         return list(self._box.list(prefix))
 
-    def _read(self, keys: Sequence[str]) -> dict[str, bytes]:
+    def _read(self, keys: Sequence[str], seen: Seen = lambda _done, _all: None) -> dict[str, bytes]:
         size = max(1, min(MOST_AT_ONCE, len(keys) // READERS))
         chunks = [keys[first : first + size] for first in range(0, len(keys), size)]
-        return {key: data for part in self._pool.map(self._read_in_a_row, chunks) for key, data in part}
+        found: dict[str, bytes] = {}
+        for number, part in enumerate(self._pool.map(self._read_in_a_row, chunks), start=1):
+            found.update(part)
+            seen(min(number * size, len(keys)), len(keys))
+        return found
 
     def _read_in_a_row(self, keys: Sequence[str]) -> list[tuple[str, bytes]]:
         return [(key, data) for key in keys if (data := self._box.get(key)) is not None]

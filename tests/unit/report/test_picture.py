@@ -5,7 +5,7 @@ from matplotlib.image import imread
 
 from gradientmail.report import picture
 from gradientmail.report.figures import figures
-from gradientmail.report.picture import PictureNotPossible, clock, draw, headline, tick_seconds
+from gradientmail.report.picture import PictureNotPossible, draw
 from gradientmail.runstate import RunState
 
 from .simulated import state
@@ -14,7 +14,8 @@ PAGE = {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.25}
 
 
 def svg_of(run: RunState, folder: Path) -> str:
-    png, svg = draw(figures(run), folder)
+    png, svg = folder / "timeline.png", folder / "timeline.svg"
+    draw(figures(run), {"png": png, "svg": svg}, "")
     assert png.read_bytes().startswith(b"\x89PNG")
     return svg.read_text(encoding="utf-8")
 
@@ -23,13 +24,6 @@ def test_both_pictures_name_run_nodes_units_and_figures(tmp_path: Path) -> None:
     text = svg_of(state(PAGE, steps=6, unit_steps=1), tmp_path)
     for wanted in ("four-speeds", "a-0", "d-0", ">5-3<", "11 units, 46 %", "fixed split 24.0 s", "ideal 10.7 s"):
         assert wanted in text
-
-
-def test_the_headline_says_what_the_run_came_to() -> None:
-    assert headline(figures(state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0)))).startswith(
-        "22 units trained by 4 nodes in 12.0 s"
-    )
-    assert headline(figures(state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0)))).endswith("1 unit lost")
 
 
 def test_lost_units_are_hatched(tmp_path: Path) -> None:
@@ -63,26 +57,10 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_nothing_trained_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(PictureNotPossible, match="no unit has been trained"):
-        draw(figures(RunState(read_at=0.0)), tmp_path)
+        draw(figures(RunState(read_at=0.0)), {"png": tmp_path / "x"}, "")
 
 
 def test_without_matplotlib_the_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "find_spec", lambda _: None)
     with pytest.raises(PictureNotPossible, match=r"pip install 'gradientmail\[report\]'"):
-        draw(figures(state(PAGE, steps=6, unit_steps=1)), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("end", "step"),
-    [(0.03, 0.005), (0.9, 0.1), (7.0, 1.0), (12.0, 2.0), (60.0, 10.0), (600.0, 60.0), (90_000.0, 14_400.0)],
-)
-def test_ticks_are_round_and_at_most_ten(end: float, step: float) -> None:
-    assert tick_seconds(end) == pytest.approx(step)
-    assert end / tick_seconds(end) <= 10
-
-
-@pytest.mark.parametrize(
-    ("seconds", "end", "text"), [(2.5, 12.0, "2.5 s"), (90.0, 600.0, "1:30"), (3725.0, 9000.0, "1:02:05")]
-)
-def test_moments_on_the_axis(seconds: float, end: float, text: str) -> None:
-    assert clock(seconds, end) == text
+        draw(figures(state(PAGE, steps=6, unit_steps=1)), {"png": tmp_path / "x"}, "")

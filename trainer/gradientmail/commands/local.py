@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gradientmail.exits import Exit
-from gradientmail.local.run import LocalOptions, run_here
+from gradientmail.local.run import LocalOptions, run_here, wait_for_a_signal
 from gradientmail.local.screen import LiveScreen, PlainScreen, Screen
+from gradientmail.local.serving import Address, address_of
 from gradientmail.local.summary import summary_text
 from gradientmail.manifest import manifest_bytes, manifest_of
 from gradientmail.report.table import console
@@ -34,6 +36,22 @@ def local(
         bool, typer.Option("--join", help="Take part in the run whose prefix --mailbox (or --out) names.")
     ] = False,
     picture: Annotated[bool, typer.Option(help="Draw the timeline at the end.")] = True,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help=f"Serve a live page, and the metrics of all nodes, at {Address()} while the run lasts."
+        ),
+    ] = False,
+    serve_at: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Serve there instead; port 0 is any free one.")
+    ] = None,
+    keep_serving: Annotated[
+        bool,
+        typer.Option(
+            "--keep-serving",
+            help="Serve, and go on with it once the run has ended, until Ctrl-C: Prometheus then sees the last counts.",
+        ),
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live screen.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end; progress goes to standard error.")
@@ -49,10 +67,15 @@ def local(
     out_console = console(stderr=as_json)
     live = out_console.is_terminal and not plain
     screen: Screen = LiveScreen(manifest.metadata.name, out_console) if live else PlainScreen(out_console)
-    summary = run_here(manifest, source, LocalOptions(out, mailbox, join, picture), screen)
-    if as_json:
-        typer.echo(json.dumps(summary.to_dict(), indent=2))
-    else:
-        out_console.print(summary_text(summary))
+    address = address_of(serve_at) if serve_at else Address() if serve or keep_serving else None
+    with ExitStack() as open_until:
+        summary = run_here(manifest, source, LocalOptions(out, mailbox, join, picture, address), screen, open_until)
+        if as_json:
+            typer.echo(json.dumps(summary.to_dict(), indent=2))
+        else:
+            out_console.print(summary_text(summary))
+        if keep_serving and summary.exit not in (Exit.INTERRUPTED, Exit.TERMINATED):
+            out_console.print("the page and the metrics stay until Ctrl-C")
+            wait_for_a_signal()
     if summary.exit is not Exit.OK:
         raise typer.Exit(int(summary.exit))

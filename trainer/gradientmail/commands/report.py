@@ -1,19 +1,21 @@
-"""`gradientmail report`: who trained what when, as a table, JSON and a picture."""
+"""`gradientmail report`: who trained what when, as a table, JSON, a page and a picture."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import Progress
 
-from gradientmail.report.figures import figures
 from gradientmail.report.opening import own_folder, read_named
+from gradientmail.report.page import View
 from gradientmail.report.table import console, report_text
-from gradientmail.report.writing import write
-from gradientmail.runstate import SILENT_AFTER_SECONDS
-from gradientmail.writing import written_to
+from gradientmail.report.writing import Files, write
+from gradientmail.runstate import SILENT_AFTER_SECONDS, Seen
 
 
 def register(app: typer.Typer) -> None:
@@ -25,9 +27,18 @@ def report(
     run: Annotated[str, typer.Argument(metavar="URL|FOLDER", help="A run's folder, or the URL of its mailbox.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where to write; else the run's folder, or this one if a URL is given."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Where to write all forms; else the run's folder, or this one if a URL is given. Nowhere if single "
+            "files are named below.",
+        ),
     ] = None,
-    picture: Annotated[bool, typer.Option(help="Draw the timeline.")] = True,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report as one page that opens offline.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as SVG.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as PNG.")] = None,
+    picture: Annotated[bool, typer.Option(help="Draw the timeline into the folder.")] = True,
     silent_after: Annotated[
         float, typer.Option(min=0.0, help="Seconds without a heartbeat after which a node is taken for dead.")
     ] = SILENT_AFTER_SECONDS,
@@ -35,15 +46,32 @@ def report(
     region: Annotated[str | None, typer.Option(help="Region of the bucket.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
-    """Say who trained what when: a table, report.json, and the timeline as a picture."""
-    state = read_named(run, endpoint_url=endpoint_url, region=region)
-    result = figures(state, silent_after=silent_after)
+    """Say who trained what when: a table, report.json, report.html, and the timeline as a picture.
+
+    Reads the mailbox of a finished or a running run and nothing else: one listing of claims and receipts, and every
+    receipt, 16 at a time.
+    """
+    with _reading() as seen:
+        state = read_named(run, endpoint_url=endpoint_url, region=region, seen=seen)
+    view = View.of(state, silent_after=silent_after)
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), indent=2))
+        typer.echo(json.dumps(view.figures.to_dict(), indent=2))
     else:
-        console().print(report_text(result))
-    folder = out or own_folder(run) or Path()
-    with written_to(folder, "give another folder with --out"):
-        files = write(result, folder, picture=picture)
-    for path in files:
+        console().print(report_text(view.figures))
+    named = Files(html=html, svg=svg, png=png)
+    written = write(view, named, "give another file")
+    if out or not named.paths:
+        folder = Files.of_folder(out or own_folder(run) or Path(), picture=picture)
+        written += write(view, folder, "give another folder with --out")
+    for path in written:
         typer.echo(f"wrote {path}", err=True)
+
+
+@contextmanager
+def _reading() -> Iterator[Seen]:
+    """Show at a terminal how far the receipts are read, until the block ends."""
+    with Progress(
+        console=console(stderr=True), transient=True, disable=not console(stderr=True).is_terminal
+    ) as progress:
+        task = progress.add_task("reading receipts", total=None)
+        yield lambda done, every: progress.update(task, completed=done, total=every)

@@ -44,8 +44,12 @@ def node_plans(
     cores: int,
     gpus: Sequence[str],
     environment: Mapping[str, str],
+    metrics: bool = False,
 ) -> list[NodePlan]:
-    """Return the plan of each node of the manifest; `tokens` make the learner IDs unique, one per node."""
+    """Return the plan of each node of the manifest; `tokens` make the learner IDs unique, one per node.
+
+    With `metrics`, each node serves its metrics on loopback, at a port that it says in its log.
+    """
     names = manifest.spec.node_names
     base = inherited(environment, threads=max(1, cores // len(names)))
     slowdowns = simulated_slowdowns(manifest, cores=None if gpus else cores)
@@ -55,6 +59,8 @@ def node_plans(
         message = folder / f"{node}.json"
         learner = f"{node}-{token}"
         arguments = _arguments(node, learner, manifest_path, mailbox, message, join)
+        if metrics:
+            arguments += ("--metrics-port", "0", "--metrics-host", "127.0.0.1")
         if slowdowns:
             arguments += ("--slowdown", f"{slowdowns[index]:.4g}")
         plans.append(NodePlan(node, learner, arguments, base | gpu, folder / f"{node}.log", message))

@@ -6,28 +6,31 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from gradientmail.exits import Exit, UserError
 from gradientmail.layout import left_key
+from gradientmail.local.broadcast import Broadcast, ScreenAndPage, broadcast
 from gradientmail.local.children import Child, Children
 from gradientmail.local.folder import Place, prepare, withdraw
+from gradientmail.local.history import History
+from gradientmail.local.live import Subject
 from gradientmail.local.machine import usable_cores, visible_gpus
 from gradientmail.local.outcome import End, end_of, exit_code, hopeless
 from gradientmail.local.plan import GRACE_SECONDS, NodePlan, node_plans
 from gradientmail.local.screen import Screen
+from gradientmail.local.serving import Address, check_address
 from gradientmail.local.summary import Summary
 from gradientmail.local.watching import NodeView, RunView
 from gradientmail.mailbox import Mailbox, MailboxError
 from gradientmail.progress import NodeProgress
-from gradientmail.report.figures import RunFigures, figures
-from gradientmail.report.picture import PictureNotPossible
+from gradientmail.report.page import View
 from gradientmail.report.words import count
-from gradientmail.report.writing import REPORT, write
+from gradientmail.report.writing import Files, write
 from gradientmail.run import GradientRun
 from gradientmail.runstate import GONE, NotARun, RunState, read_run
 
@@ -47,6 +50,8 @@ class LocalOptions:
     mailbox: str | None = None
     join: bool = False
     picture: bool = True
+    serve: Address | None = None
+    """Where to serve the live page and the metrics; None for nowhere."""
 
 
 class Stops:
@@ -75,16 +80,27 @@ def noted_signals() -> Iterator[Stops]:
             signal.signal(number, handler)
 
 
-def run_here(manifest: GradientRun, source: bytes, options: LocalOptions, screen: Screen) -> Summary:
+def wait_for_a_signal() -> None:
+    """Return once SIGINT, SIGTERM or SIGHUP has come. For the main thread alone."""
+    with noted_signals() as stops:
+        while stops.first is None:
+            time.sleep(LOOK_SECONDS)
+
+
+def run_here(
+    manifest: GradientRun, source: bytes, options: LocalOptions, screen: Screen, open_until: ExitStack
+) -> Summary:
     """Run a manifest's nodes on this machine until all have ended. For the main thread alone.
 
-    `source` is the manifest's text, which the run's folder keeps.
+    `source` is the manifest's text, which the run's folder keeps. Pages are served until `open_until` closes.
 
     Raises UserError for what the user has to put right: among them the sentence of a node's configuration error.
     """
     names = manifest.spec.node_names
     if not names:
         raise UserError("spec.nodes has no replicas at all: give at least one pool a replica")
+    if options.serve:
+        check_address(options.serve)
     place = prepare(manifest, source, out=options.out, asked=options.mailbox, join=options.join, moment=time.time())
     plans = node_plans(
         manifest,
@@ -96,16 +112,30 @@ def run_here(manifest: GradientRun, source: bytes, options: LocalOptions, screen
         cores=usable_cores(),
         gpus=visible_gpus(os.environ),
         environment=os.environ,
+        metrics=options.serve is not None,
     )
+    view, history = _first_view(manifest, plans), History()
+    shown = _served(manifest, place, history, view, options, open_until)
+    headline = [f"{manifest.metadata.name}: {count(len(plans), 'node')}, folder {place.folder}"]
     with noted_signals() as stops:
-        watch = Watch(plans, _first_view(manifest, plans), stops, screen)
-        watch.run(f"{manifest.metadata.name}: {count(len(plans), 'node')}, folder {place.folder}")
+        hearing = [history.note, shown.note] if shown else [history.note]
+        watch = Watch(plans, view, stops, ScreenAndPage(screen, shown.live) if shown else screen, hearing)
+        watch.run([*headline, shown.told] if shown else headline)
     mistake = hopeless(watch.ends, watch.view.consumed)
     if mistake and stops.first is None:
         if not options.join:
             withdraw(place.box, [plan.learner for plan in plans])
         raise UserError(mistake.message)
-    return _summary(manifest, place, watch, stops, options)
+    return _summary(manifest, place, watch, stops, options, history, shown)
+
+
+def _served(
+    manifest: GradientRun, place: Place, history: History, view: RunView, options: LocalOptions, until: ExitStack
+) -> Broadcast | None:
+    if options.serve is None:
+        return None
+    subject = Subject(manifest, manifest.spec.data.grid(), options.join)
+    return until.enter_context(broadcast(options.serve, subject, place.box, history, view))
 
 
 def _first_view(manifest: GradientRun, plans: Sequence[NodePlan]) -> RunView:
@@ -114,11 +144,17 @@ def _first_view(manifest: GradientRun, plans: Sequence[NodePlan]) -> RunView:
     return RunView(len(units), sum(unit.count for unit in units.values()), nodes)
 
 
+Hear = Callable[[str, str], None]
+"""Called with a node's name and each line of its output, on the main thread."""
+
+
 class Watch:
     """The nodes, from the first one's start to the last one's end."""
 
-    def __init__(self, plans: Sequence[NodePlan], view: RunView, stops: Stops, screen: Screen) -> None:
-        self._plans, self._stops, self._screen = plans, stops, screen
+    def __init__(
+        self, plans: Sequence[NodePlan], view: RunView, stops: Stops, screen: Screen, hearing: Sequence[Hear]
+    ) -> None:
+        self._plans, self._stops, self._screen, self._hearing = plans, stops, screen, hearing
         self._ends: dict[str, End] = {}
         self._leave_by: float | None = None
         self.view = view
@@ -128,10 +164,11 @@ class Watch:
         """How the nodes have ended that have, in the manifest's order."""
         return [self._ends[plan.node] for plan in self._plans if plan.node in self._ends]
 
-    def run(self, headline: str) -> None:
+    def run(self, headlines: Sequence[str]) -> None:
         """Start the nodes and return once all have ended."""
         with self._screen, Children(self._plans) as children:
-            self._say(headline)
+            for headline in headlines:
+                self._say(headline)
             while children.running:
                 self._look(children)
                 self._act(children)
@@ -141,6 +178,8 @@ class Watch:
     def _look(self, children: Children) -> None:
         for line in children.lines(LOOK_SECONDS):
             self.view = self.view.after(line.node, line.text)
+            for hear in self._hearing:
+                hear(line.node, line.text)
         with suppress(OSError):  # whoever read the screen has gone
             self._screen.show(self.view)
 
@@ -180,14 +219,24 @@ class Watch:
             self._screen.say(text)
 
 
-def _summary(manifest: GradientRun, place: Place, watch: Watch, stops: Stops, options: LocalOptions) -> Summary:
+def _summary(
+    manifest: GradientRun,
+    place: Place,
+    watch: Watch,
+    stops: Stops,
+    options: LocalOptions,
+    history: History,
+    shown: Broadcast | None,
+) -> Summary:
     ends, views = watch.ends, watch.view.nodes
     state, notes = _final_state(place, manifest)
     state = with_farewells(state, place.box, ends, views)
-    result = figures(state)
+    if shown:
+        shown.settle(watch.view, state)
+    view = replace(View.of(state), loss=history.told().loss)
     code = exit_code(ends, missing=missing_units(state, {end.learner for end in ends}), stopped_by=stops.first)
-    files = _written(place, result, notes, picture=options.picture)
-    return Summary(result, ends, views, code, place.folder, place.mailbox, files, notes)
+    files = _written(place, view, notes, picture=options.picture)
+    return Summary(view.figures, ends, views, code, place.folder, place.mailbox, files, notes)
 
 
 def _final_state(place: Place, manifest: GradientRun) -> tuple[RunState, list[str]]:
@@ -231,13 +280,14 @@ def missing_units(state: RunState, mine: Collection[str]) -> int:
     return len(state.units) - len(state.consumed)
 
 
-def _written(place: Place, result: RunFigures, notes: list[str], *, picture: bool) -> list[Path]:
-    """Write report.json and the timeline; what cannot be written becomes a note."""
-    try:
-        return write(result, place.folder, picture=picture)
-    except PictureNotPossible as error:
-        notes.append(str(error))
-        return [place.folder / REPORT]
-    except OSError as error:
-        notes.append(f"the report could not be written to {place.folder}: {error.strerror}")
-        return []
+def _written(place: Place, view: View, notes: list[str], *, picture: bool) -> list[Path]:
+    """Write the report and the timeline; what cannot be written becomes a note."""
+    texts = Files.of_folder(place.folder, picture=False)
+    pictures = Files.of_folder(place.folder, picture=picture).pictures
+    written = []
+    for files in (texts, Files(**pictures)):
+        try:
+            written += write(view, files, "the figures are those above")
+        except UserError as error:
+            notes.append(str(error))
+    return written

@@ -79,7 +79,7 @@ class NodeView:
 
     def after(self, text: str) -> NodeView:
         """Return the view once the node has written this line."""
-        record = _record(text)
+        record = record_of(text)
         match record:
             case {"event": "progress", "progress": dict(fields)}:
                 return self._with_progress(fields)
@@ -140,7 +140,8 @@ def _rate(marks: Sequence[Mark], value: Any) -> float | None:
     return float((value(marks[-1]) - value(marks[0])) / (marks[-1].time - marks[0].time))
 
 
-def _record(text: str) -> dict[str, Any] | None:
+def record_of(text: str) -> dict[str, Any] | None:
+    """Return the record that a log line holds; None for any other line."""
     if not text.startswith("{"):
         return None
     try:

@@ -10,7 +10,7 @@ import yaml
 from gradientmail.exits import UserError
 from gradientmail.mailbox import S3Options, Store
 from gradientmail.run import MailboxSpec
-from gradientmail.runstate import NotARun, RunState, read_run
+from gradientmail.runstate import NotARun, RunState, Seen, read_run
 from gradientmail.stores import open_url, s3_options
 
 MAILBOX_FOLDER = "mailbox"
@@ -37,12 +37,17 @@ def open_run(target: str, *, endpoint_url: str | None = None, region: str | None
 
 
 def read_named(
-    target: str, *, most_receipts: int | None = None, endpoint_url: str | None = None, region: str | None = None
+    target: str,
+    *,
+    most_receipts: int | None = None,
+    endpoint_url: str | None = None,
+    region: str | None = None,
+    seen: Seen = lambda _done, _all: None,
 ) -> RunState:
-    """Read the run that a person names. Raises UserError, naming the target, and the mailbox's errors."""
+    """Read the run that a person names, as `read_run` does. Raises UserError, naming the target, too."""
     box = open_run(target, endpoint_url=endpoint_url, region=region)
     try:
-        return read_run(box, most_receipts=most_receipts)
+        return read_run(box, most_receipts=most_receipts, seen=seen)
     except NotARun as error:
         raise NotARun(f"{target!r} {error}") from None
 

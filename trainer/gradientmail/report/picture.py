@@ -1,14 +1,12 @@
 """The timeline of a run as a picture: a lane per node, a box per unit.
 
 Needs matplotlib (extra `report`); nothing else in the package does. The background is transparent
-and every colour keeps its contrast on white and on dark; boxes are told apart by colours that
-colour-blind readers can tell apart too (Okabe and Ito 2008).
+and every colour keeps its contrast on white and on dark.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from gradientmail.exits import UserError
 from gradientmail.report.figures import Box, NodeFigures, RunFigures
-from gradientmail.report.words import count, duration, percent
+from gradientmail.report.timeline import (
+    clock,
+    end_seconds,
+    headline,
+    ink_on,
+    lane_label,
+    palette,
+    short,
+    shown_nodes,
+    tick_seconds,
+    too_narrow,
+)
+from gradientmail.report.words import duration
+from gradientmail.writing import written_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +39,6 @@ DOTS_PER_INCH = 144
 INK = "#7b8490"
 """Text and axes: at least 3.7 to 1 on white, 4.9 to 1 on a dark page."""
 FAINT = "#7b849055"
-LANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#8C6BB1")
 RUN, IDEAL, FIXED = "#0072B2", "#009E73", "#D55E00"
 LOST = "#D55E00"
 SMALLEST_PIXELS = 2.0
@@ -61,11 +71,15 @@ class _Scale:
     def width(self, seconds: float) -> float:
         return seconds / self.end * self.pixels
 
+    def seconds(self, pixels: float) -> float:
+        return pixels / self.pixels * self.end
 
-def draw(figures: RunFigures, folder: Path) -> list[Path]:
-    """Write `timeline.png` and `timeline.svg` into the folder and return their paths.
 
-    Raises PictureNotPossible if matplotlib is missing or no unit has been trained.
+def draw(figures: RunFigures, files: Mapping[str, Path], advice: str) -> None:
+    """Write the timeline into files by format, `png` or `svg`.
+
+    Raises PictureNotPossible if matplotlib is missing or no unit has been trained, and UserError, which ends in
+    `advice`, for a file that cannot be written.
     """
     if find_spec("matplotlib") is None:
         raise PictureNotPossible(
@@ -77,24 +91,24 @@ def draw(figures: RunFigures, folder: Path) -> list[Path]:
 
     with mpl.rc_context(STYLE):
         figure = _figure(figures)
-        paths = [folder / "timeline.png", folder / "timeline.svg"]
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else {}
-            figure.savefig(path, dpi=DOTS_PER_INCH, transparent=True, metadata=metadata)
-    return paths
+        for form, path in files.items():
+            metadata = {"Date": None} if form == "svg" else {}
+            with written_to(path, advice):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, format=form, dpi=DOTS_PER_INCH, transparent=True, metadata=metadata)
 
 
 def _figure(figures: RunFigures) -> Figure:
     from matplotlib.figure import Figure
 
-    nodes = [node for node in figures.nodes if node.units or node.lost_units]
+    nodes = shown_nodes(figures)
     lane_inches = min(0.5, max(0.24, 6.4 / len(nodes)), TALLEST_INCHES / len(nodes))
     heights = [lane_inches * len(nodes), 1.35]
     top, gap, bottom = 0.85, 0.3, 0.55
     tall = top + heights[0] + gap + heights[1] + bottom
     figure = Figure(figsize=(WIDTH_INCHES, tall))
     left, right = 0.02 + 0.0078 * max(6, *(len(node.node) for node in nodes)), 0.835
-    end = max([figures.makespan_seconds, *(rest.finish for rest in figures.remainders)]) or 1.0
+    end = end_seconds(figures)
     scale = _Scale(end, (right - left) * WIDTH_INCHES * DOTS_PER_INCH)
     lanes = figure.add_axes((left, (bottom + heights[1] + gap) / tall, right - left, heights[0] / tall))
     curve = figure.add_axes((left, bottom / tall, right - left, heights[1] / tall))
@@ -114,22 +128,9 @@ def _title(figure: Figure, figures: RunFigures, left: float, tall: float) -> Non
     figure.text(left, 1 - 0.58 / tall, headline(figures), fontsize=9.5, va="center")
 
 
-def headline(figures: RunFigures) -> str:
-    """Return the run's figures in one line."""
-    busy = sum(node.units > 0 for node in figures.nodes)
-    done = f"{count(figures.consumed_units, 'unit')} trained by {count(busy, 'node')}"
-    parts = [f"{done} in {duration(figures.makespan_seconds)}"]
-    if figures.over_ideal:
-        parts.append(f"{figures.over_ideal:.3f} \N{MULTIPLICATION SIGN} the ideal {duration(figures.ideal_seconds)}")
-        parts.append(f"a fixed split would have taken {duration(figures.fixed_split_seconds)}")
-    if figures.lost_units:
-        parts.append(f"{count(figures.lost_units, 'unit')} lost")
-    return "   ·   ".join(parts)
-
-
 def _lanes(axes: Axes, figures: RunFigures, nodes: Sequence[NodeFigures], scale: _Scale, *, fontsize: float) -> None:
     rows = {node.node: row for row, node in enumerate(nodes)}
-    if _too_narrow(figures.boxes, scale):
+    if too_narrow(figures.boxes, scale.seconds(SMALLEST_PIXELS)):
         _busy_shares(axes, figures.boxes, rows, scale)
     else:
         _boxes(axes, figures.boxes, rows, scale)
@@ -142,35 +143,30 @@ def _lanes(axes: Axes, figures: RunFigures, nodes: Sequence[NodeFigures], scale:
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     for row, node in enumerate(nodes):
         place = axes.get_yaxis_transform()
-        axes.text(1.012, row, _label(node), transform=place, va="center", clip_on=False, fontsize=fontsize)
-
-
-def _label(node: NodeFigures) -> str:
-    lost = f", {node.lost_units} lost" if node.lost_units else ""
-    return f"{count(node.units, 'unit')}, {percent(node.share)}{lost}"
-
-
-def _too_narrow(boxes: Sequence[Box], scale: _Scale) -> bool:
-    return 2 * sum(scale.width(box.finish - box.start) < SMALLEST_PIXELS for box in boxes) > len(boxes)
+        axes.text(1.012, row, lane_label(node), transform=place, va="center", clip_on=False, fontsize=fontsize)
 
 
 def _key(figures: RunFigures, scale: _Scale) -> str:
-    return "shade: share of time busy" if _too_narrow(figures.boxes, scale) else "colour: lane of the data"
+    return (
+        "shade: share of time busy"
+        if too_narrow(figures.boxes, scale.seconds(SMALLEST_PIXELS))
+        else "colour: lane of the data"
+    )
 
 
 def _boxes(axes: Axes, boxes: Sequence[Box], rows: dict[str, int], scale: _Scale) -> None:
     from matplotlib.collections import PolyCollection
 
-    palette = _palette(max(box.lane for box in boxes) + 1)
+    shades = palette(max(box.lane for box in boxes) + 1)
     corners = [_corners(box.start, box.finish, rows[box.node], scale) for box in boxes]
-    colours = [palette[box.lane] for box in boxes]
+    colours = [shades[box.lane] for box in boxes]
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0))
-    labels = [_short(box.identifier) for box in boxes]
+    labels = [short(box.identifier) for box in boxes]
     room = 10.5 * max(map(len, labels)) + 10.0
     for box, label, colour in zip(boxes, labels, colours, strict=True):
         if scale.width(box.finish - box.start) > room:
             middle = (box.start + box.finish) / 2
-            axes.text(middle, rows[box.node], label, ha="center", va="center", fontsize=8, color=_on(colour))
+            axes.text(middle, rows[box.node], label, ha="center", va="center", fontsize=8, color=ink_on(colour))
 
 
 def _corners(start: float, finish: float, row: int, scale: _Scale) -> list[tuple[float, float]]:
@@ -276,44 +272,3 @@ def _time_axis(axes: Axes, end: float) -> None:
     axes.set_xlim(0, end * 1.002)
     axes.xaxis.set_major_locator(MultipleLocator(tick_seconds(end)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value, end)))
-
-
-def tick_seconds(end: float) -> float:
-    """Return a round distance of ticks, in seconds, for an axis from 0 to `end`: at most ten of them."""
-    rounds = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-    fitting = (step for step in rounds if end / step <= 10)
-    if end < 8:
-        power = 10.0 ** math.floor(math.log10(end / 8))
-        return next(power * factor for factor in (1, 2, 5, 10) if end / (power * factor) <= 10)
-    return float(next(fitting, 86400 * math.ceil(end / 864000)))
-
-
-def clock(seconds: float, end: float) -> str:
-    """Return a moment on an axis from 0 to `end`: seconds, min:s or h:min:s."""
-    if end < 120:
-        return f"{seconds:g} s"
-    whole = round(seconds)
-    if end < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def _palette(lanes: int) -> list[str]:
-    if lanes <= len(LANES):
-        return list(LANES)
-    import matplotlib as mpl
-    from matplotlib.colors import to_hex
-
-    shades = mpl.colormaps["viridis"]
-    return [to_hex(shades(0.08 + 0.84 * lane / (lanes - 1))) for lane in range(lanes)]
-
-
-def _on(colour: str) -> str:
-    """Return black or white, whichever reads better on the colour."""
-    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
-    return "#000000" if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 > 0.2 else "#ffffff"
-
-
-def _short(identifier: str) -> str:
-    group, _, lane = identifier.removesuffix(".json").partition("-")
-    return f"{group.lstrip('0') or '0'}-{lane.lstrip('0') or '0'}" if lane else identifier

@@ -47,6 +47,11 @@ def report_lines(figures: RunFigures) -> Iterator[str]:
     yield from lost_lines(figures)
     if figures.unclaimed_units:
         yield f"nobody claimed {count(figures.unclaimed_units, 'unit')}"
+    yield from notes(figures)
+
+
+def notes(figures: RunFigures) -> Iterator[str]:
+    """Yield what was found odd in a run's mailbox, a sentence a line."""
     for node in figures.nodes:
         if offset := node.clock_offset_seconds:
             yield f"clock of {node.node}: its claims show it {offset:+.0f} s off; its times are corrected by that"

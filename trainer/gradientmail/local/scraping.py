@@ -1,0 +1,113 @@
+"""The metrics of all nodes here as one: each node's own /metrics, fetched every second over loopback.
+
+What a node has exported last stays when it ends, so no series is lost; its counts of units and all
+else that its progress holds are then those of its last word, not of its last scrape. Requests and
+the histograms are as they were within a second of its end.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from gradientmail.metrics import READ_AT_SCRAPE, Labels, Metric
+from gradientmail.progress import NodeProgress
+
+EVERY_SECONDS = 1.0
+TIMEOUT_SECONDS = 2.0
+AT_ONCE = 8
+LARGEST_BYTES = 4 << 20
+
+
+class NodesMetrics(Collector):
+    """Families of all nodes. For any thread; collecting asks no node."""
+
+    def __init__(self, labels: Mapping[str, Labels], last_words: Callable[[], Mapping[str, NodeProgress]]) -> None:
+        self._labels, self._last_words = labels, last_words
+        self._ports: dict[str, int] = {}
+        self._scraped: dict[str, Sequence[Family]] = {}
+
+    def listens(self, node: str, port: int) -> None:
+        """Note where a node serves its metrics."""
+        self._ports[node] = port
+
+    def collect(self) -> Iterable[Family]:
+        """Yield each family once, with the samples of all nodes."""
+        words = self._last_words()
+        nodes = [*self._scraped, *(node for node in words if node not in self._scraped)]
+        return merged(
+            with_last_word(self._scraped.get(node, ()), self._labels[node], words.get(node)) for node in sorted(nodes)
+        )
+
+    @contextmanager
+    def scraping(self) -> Iterator[None]:
+        """Fetch the nodes' metrics on threads of its own within the block."""
+        closing = threading.Event()
+        thread = threading.Thread(target=self._scrape_until, args=[closing], name="node metrics", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            closing.set()
+            thread.join()
+
+    def _scrape_until(self, closing: threading.Event) -> None:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="node metrics") as pool:
+            while not closing.wait(EVERY_SECONDS):
+                ended = self._last_words()
+                due = [(node, port) for node, port in self._ports.copy().items() if node not in ended]
+                self._scraped.update(found for found in pool.map(_scrape, due) if found)
+
+
+def _scrape(node_and_port: tuple[str, int]) -> tuple[str, Sequence[Family]] | None:
+    """Return what a node exports; None if it does not answer, as while it ends."""
+    node, port = node_and_port
+    try:
+        # A proxy of the environment is not for loopback.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_SECONDS) as answer:
+            text = answer.read(LARGEST_BYTES).decode()
+        return node, list(text_string_to_metric_families(text))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+
+
+def with_last_word(families: Sequence[Family], labels: Labels, word: NodeProgress | None) -> list[Family]:
+    """Return a node's families with the values of its last word, if it has ended. Pure.
+
+    A counter never falls: where the last scrape has seen more than the last word, that stays.
+    """
+    if word is None:
+        return list(families)
+    kept = {family.name: family for family in families}
+    for metric, read in READ_AT_SCRAPE:
+        value = read(word)
+        if value is not None:
+            kept[metric.name] = _single(metric, labels, value, kept.get(metric.name))
+    return list(kept.values())
+
+
+def _single(metric: Metric, labels: Labels, value: float, before: Family | None) -> Family:
+    if metric.kind == "counter" and before is not None:
+        value = max(value, *(sample.value for sample in before.samples), 0.0)
+    family = Family(metric.name, metric.help, metric.kind)
+    family.add_sample(metric.name + ("_total" if metric.kind == "counter" else ""), labels.as_dict(), value)
+    return family
+
+
+def merged(nodes: Iterable[Iterable[Family]]) -> list[Family]:
+    """Return the families of several nodes, each name once. Pure."""
+    found: dict[str, Family] = {}
+    for families in nodes:
+        for family in families:
+            whole = found.setdefault(family.name, Family(family.name, family.documentation, family.type))
+            whole.samples.extend(family.samples)
+    return list(found.values())
