@@ -53,7 +53,7 @@ def broadcast(address: Address, subject: Subject, box: Mailbox, history: History
     live = Live(subject, box, history, view)
     metadata = subject.manifest.metadata
     labels = {node: Labels(metadata.namespace, metadata.name, node) for node in view.nodes}
-    metrics = NodesMetrics(labels, live.last_words)
+    metrics = NodesMetrics(labels, len(subject.units), live.last_words)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     site = application(live.page, registry, loopback=address.loopback)

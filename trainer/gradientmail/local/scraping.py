@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gradientmail.metrics import READ_AT_SCRAPE, Labels, Metric
+from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.progress import NodeProgress
 
 EVERY_SECONDS = 1.0
@@ -30,8 +30,10 @@ LARGEST_BYTES = 4 << 20
 class NodesMetrics(Collector):
     """Families of all nodes. For any thread; collecting asks no node."""
 
-    def __init__(self, labels: Mapping[str, Labels], last_words: Callable[[], Mapping[str, NodeProgress]]) -> None:
-        self._labels, self._last_words = labels, last_words
+    def __init__(
+        self, labels: Mapping[str, Labels], units: int, last_words: Callable[[], Mapping[str, NodeProgress]]
+    ) -> None:
+        self._labels, self._units, self._last_words = labels, units, last_words
         self._ports: dict[str, int] = {}
         self._scraped: dict[str, Sequence[Family]] = {}
 
@@ -41,11 +43,13 @@ class NodesMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Yield each family once, with the samples of all nodes."""
-        words = self._last_words()
-        nodes = [*self._scraped, *(node for node in words if node not in self._scraped)]
-        return merged(
-            with_last_word(self._scraped.get(node, ()), self._labels[node], words.get(node)) for node in sorted(nodes)
-        )
+        words, scraped = self._last_words(), dict(self._scraped)
+        return merged(self._of_node(node, scraped.get(node, ()), words.get(node)) for node in self._labels)
+
+    def _of_node(self, node: str, scraped: Sequence[Family], word: NodeProgress | None) -> list[Family]:
+        if word is None:
+            return list(scraped)
+        return with_last_word(scraped, last_families(self._labels[node], self._units, word))
 
     @contextmanager
     def scraping(self) -> Iterator[None]:
@@ -80,27 +84,32 @@ def _scrape(node_and_port: tuple[str, int]) -> tuple[str, Sequence[Family]] | No
         return None
 
 
-def with_last_word(families: Sequence[Family], labels: Labels, word: NodeProgress | None) -> list[Family]:
-    """Return a node's families with the values of its last word, if it has ended. Pure.
+def last_families(labels: Labels, units: int, word: NodeProgress) -> list[Family]:
+    """Return what a node's last word says of its metrics: nothing of requests, claims and loads. Pure."""
+    families = TrainerMetrics(labels, units=units, progress=lambda: word).registry.collect()
+    return [family for family in families if family.samples and family.type != "histogram"]
+
+
+def with_last_word(scraped: Sequence[Family], last: Sequence[Family]) -> list[Family]:
+    """Return a node's families as they were scraped, with the values of its last word instead where it has them. Pure.
 
     A counter never falls: where the last scrape has seen more than the last word, that stays.
     """
-    if word is None:
-        return list(families)
-    kept = {family.name: family for family in families}
-    for metric, read in READ_AT_SCRAPE:
-        value = read(word)
-        if value is not None:
-            kept[metric.name] = _single(metric, labels, value, kept.get(metric.name))
-    return list(kept.values())
+    kept = {family.name: family for family in scraped}
+    return list((kept | {family.name: _later(family, kept.get(family.name)) for family in last}).values())
 
 
-def _single(metric: Metric, labels: Labels, value: float, before: Family | None) -> Family:
-    if metric.kind == "counter" and before is not None:
-        value = max(value, *(sample.value for sample in before.samples), 0.0)
-    family = Family(metric.name, metric.help, metric.kind)
-    family.add_sample(metric.name + ("_total" if metric.kind == "counter" else ""), labels.as_dict(), value)
-    return family
+def _later(last: Family, scraped: Family | None) -> Family:
+    if last.type != "counter" or scraped is None:
+        return last
+    samples = {tuple(sorted(sample.labels.items())): sample for sample in scraped.samples}
+    for sample in last.samples:
+        key = tuple(sorted(sample.labels.items()))
+        if key not in samples or sample.value > samples[key].value:
+            samples[key] = sample
+    whole = Family(last.name, last.documentation, last.type)
+    whole.samples = list(samples.values())
+    return whole
 
 
 def merged(nodes: Iterable[Iterable[Family]]) -> list[Family]:
