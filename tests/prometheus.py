@@ -128,8 +128,8 @@ def free_port() -> int:
 def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not _is_ready(url):
-        ended = process.poll() is not None
-        assert not ended and time.monotonic() < deadline, f"Prometheus does not start: {log.read_text()[-2000:]}"
+        waits = process.poll() is None and time.monotonic() < deadline
+        assert waits, f"Prometheus does not start: {log.read_text()[-2000:]}"
         time.sleep(0.05)
 
 

@@ -32,6 +32,13 @@ Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 @contextmanager
 def moto_server() -> Iterator[str]:
     """Give the endpoint URL of a server that answers; end it after the block."""
+    with moto_process() as (endpoint, _):
+        yield endpoint
+
+
+@contextmanager
+def moto_process() -> Iterator[tuple[str, int]]:
+    """Give the endpoint URL of a server that answers, and its process, which may be stopped; end it after the block."""
     process = subprocess.Popen(
         [sys.executable, __file__],
         stdin=subprocess.PIPE,
@@ -46,7 +53,7 @@ def moto_server() -> Iterator[str]:
         port = process.stdout.readline().decode().strip() if ready else ""
         if not port:
             raise RuntimeError(f"moto's server did not start within {START_SECONDS:.0f} s")
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", process.pid
     finally:
         process.stdin.close()
         try:
