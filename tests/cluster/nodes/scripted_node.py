@@ -8,6 +8,8 @@ consumed   and consumed; while it runs, /metrics shows the number in /tmp/consum
 exit       exit code
 message    why, in its last words
 silent     no last words
+words      these, as they are, in place of its last words
+page       this, as it is, in place of its page of metrics
 memory     MiB to take
 """
 
@@ -30,10 +32,12 @@ gradientmail_step {count}
 
 
 class Page(http.server.BaseHTTPRequestHandler):
+    instead: str | None = None
+
     def do_GET(self) -> None:
         counted = Path("/tmp/consumed")
         count = counted.read_text().strip() if counted.exists() else "0"
-        body = PAGE.format(count=count).encode()
+        body = (PAGE.format(count=count) if self.instead is None else self.instead).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -47,6 +51,7 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    Page.instead = told.get("page")
     server = http.server.ThreadingHTTPServer(("", 9090), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     if told.get("memory"):
@@ -55,7 +60,9 @@ def main() -> int:
     while time.monotonic() < ends and not Path("/tmp/end").exists() and not stopped.wait(0.1):
         pass
     code = 143 if stopped.is_set() else told.get("exit", 0)
-    if not told.get("silent"):
+    if "words" in told:
+        Path(os.environ["GRADIENTMAIL_TERMINATION_MESSAGE"]).write_text(told["words"])
+    elif not told.get("silent"):
         progress = {
             "learner": os.environ["GRADIENTMAIL_LEARNER"],
             "node": os.environ["GRADIENTMAIL_NODE"],
