@@ -2,7 +2,7 @@
 
 A record per pod that exists, and one per node, under an empty pod name, that sums the pods which
 are gone. Counts of a live learner come from its /metrics; those of an ended one from its
-termination message, which is exact. Where a learner was killed without a word, its last count
+termination message, which it keeps up to date. Where its host was lost with it, its last count
 stands. So nothing is lost when pods are deleted or the controller was not there to see it.
 """
 

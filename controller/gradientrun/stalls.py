@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gradientmail.progress import NodeProgress
 from gradientrun import names
 from gradientrun.observed import JobView, Observed, PodView, Waiting
 from gradientrun.runs import is_recent
@@ -154,11 +155,17 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _said(final: NodeProgress) -> str:
+    """Return why the trainer ended. It writes its counts all the time, and why it ends only where it can."""
+    cut_off = final.phase in ("starting", "training")
+    return final.message or ("it ended without a word: see the end of its log" if cut_off else "")
+
+
 def _last_words(pod: PodView) -> str:
     if pod.ended is None:
         return "the pod failed before the trainer started"
     final = pod.final
-    words = _writable(_end_of_log(pod.ended.message) if final is None else final.message)
+    words = _writable(_end_of_log(pod.ended.message) if final is None else _said(final))
     code = f"exit code {pod.ended.exit_code}"
     if pod.ended.reason not in ("", "Error", "Completed"):
         code = f"{pod.ended.reason}, {code}"

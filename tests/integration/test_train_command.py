@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,6 +123,22 @@ def test_node_that_is_stuck_leaves_within_the_grace_time(start: Start, tmp_path:
     process.send_signal(signal.SIGINT)
     assert process.wait(SECONDS) == 130
     assert message(tmp_path).batches == 2
+
+
+def test_termination_message_of_a_killed_node_counts_what_lies_in_the_mailbox(start: Start, tmp_path: Path) -> None:
+    process = start(stuck=True)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "stuck\n"
+    box = open_mailbox(f"file://{tmp_path}/box")
+    deadline = time.monotonic() + SECONDS
+    while not list(box.list("consumed/")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    assert process.wait(SECONDS) == -signal.SIGKILL
+    said = message(tmp_path)
+    assert said.phase == "training"
+    assert said.claimed == len(list(box.list("units/")))
+    assert said.consumed == len(list(box.list("consumed/"))) == 1
 
 
 def test_taken_metrics_port_is_one_sentence(start: Start, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from gradientmail.patterns.shared_queue import QueueStatistics
 from gradientmail.progress import ExchangeProgress, NodeProgress
 from gradientmail.training.account import Account
-from gradientmail.training.farewell import termination_message, write_termination_message
+from gradientmail.training.farewell import LastWords, termination_message, write_termination_message
 from gradientmail.training.logs import LogFormat, emit, logging_to
 from gradientmail.training.loop import Trained
 from gradientmail.training.reporting import Everyone, Mark, Reporter, UnitLines, step_line
@@ -131,6 +131,34 @@ def test_termination_message_of_many_fragments_leaves_their_versions_out() -> No
     exchange = ExchangeProgress(merged=3, versions=(1_000_000,) * 1000)
     kept = NodeProgress.from_json(termination_message(NodeProgress("l", "a-0", message="why", exchange=exchange)))
     assert kept == NodeProgress("l", "a-0", message="why", exchange=ExchangeProgress(merged=3))
+
+
+def test_termination_message_is_written_in_place_and_never_longer_than_it_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 5000)
+    node = path.stat().st_ino
+    for words in ("a long message", "short", "x" * 9000, ""):
+        write_termination_message(path, NodeProgress("l", "a-0", message=words))
+        text = path.read_bytes()
+        assert len(text) <= 4096
+        assert words.startswith(NodeProgress.from_json(text).message.removesuffix("…"))
+        assert path.stat().st_ino == node
+
+
+def test_last_words_are_up_to_date_after_every_claim_and_receipt(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    progress = [NodeProgress("l", "a-0")]
+    words = LastWords(path, lambda: progress[-1])
+    for claimed, consumed in ((1, 0), (2, 0), (2, 1)):
+        progress.append(NodeProgress("l", "a-0", phase="training", claimed=claimed, consumed=consumed))
+        if consumed:
+            words.consumed("000000-0.json")
+        else:
+            words.claimed("000000-0.json", 0.1)
+        assert NodeProgress.from_json(path.read_bytes()) == progress[-1]
+    words.lost("000000-1.json")
+    words.loaded("000000-0.json", 20, 1.0)
+    LastWords(None, lambda: progress[-1]).claimed("000000-0.json", 0.1)
 
 
 def test_termination_message_that_cannot_be_written_is_no_failure(

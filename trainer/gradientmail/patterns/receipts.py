@@ -19,20 +19,27 @@ class ReceiptWriter:
     """A thread that creates `consumed/{identifier}` for each unit handed to it.
 
     While the store is unavailable receipts wait in memory. After `close`, the thread has
-    `flush_seconds` for what is due; what it could not write is logged and counted as `pending`.
-    A unit that has a receipt already keeps it.
+    `flush_seconds` for what is due; what it could not write is logged and stays `pending`.
+    A unit that has a receipt already keeps it, and counts as `written`.
     """
 
     def __init__(self, mailbox: Mailbox, *, flush_seconds: float, written: Callable[[str], None]) -> None:
         self._mailbox = mailbox
-        self._written = written
+        self._tell = written
         self._due: queue.SimpleQueue[tuple[str, Receipt] | None] = queue.SimpleQueue()
         self._late = threading.Event()
         self._flush_seconds = flush_seconds
         self._patience = Patience(float("inf"), self._late.wait)
         self._thread = threading.Thread(target=self._run, name="shared-queue-receipts", daemon=True)
         self.requests = 0
-        self.pending = 0
+        self.written = 0
+        """Units that have their receipt. Counted by the thread alone, as `_due_units` by the caller's."""
+        self._due_units = 0
+
+    @property
+    def pending(self) -> int:
+        """Units whose receipt is due and not written."""
+        return self._due_units - self.written
 
     def start(self) -> None:
         """Start the thread."""
@@ -40,7 +47,7 @@ class ReceiptWriter:
 
     def add(self, identifier: str, receipt: Receipt) -> None:
         """Hand over a receipt; never blocks."""
-        self.pending += 1
+        self._due_units += 1
         self._due.put((identifier, receipt))
 
     def close(self) -> None:
@@ -66,8 +73,8 @@ class ReceiptWriter:
 
     def _write(self, identifier: str, receipt: Receipt) -> None:
         self._patience.call(lambda: self._put(identifier, receipt))
-        self.pending -= 1
-        self._written(identifier)
+        self.written += 1
+        self._tell(identifier)
 
     def _put(self, identifier: str, receipt: Receipt) -> None:
         self.requests += 1

@@ -155,7 +155,8 @@ class SharedQueue(Generic[BatchT]):
         counts, buffer = self._counts, self._buffer
         return QueueStatistics(
             claimed=counts.claimed,
-            consumed=counts.consumed,
+            # With receipts, what has one: a unit whose receipt is never written counts as lost everywhere else.
+            consumed=self._receipts.written if self._receipts else counts.consumed,
             conflicts=counts.conflicts,
             requests=counts.requests + (self._receipts.requests if self._receipts else 0),
             batches=buffer.taken,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +37,55 @@ def write_termination_message(path: Path | None, progress: NodeProgress) -> None
     if path is None:
         return
     try:
-        path.write_bytes(termination_message(progress))
+        _write_in_place(path, termination_message(progress))
     except OSError as error:
         logger.warning("the termination message could not be written to %s: %s", path, error.strerror)
+
+
+def _write_in_place(path: Path, text: bytes) -> None:
+    """Write at once over what is there, padded with blanks, so that a kill leaves the old message or the new one.
+
+    The file is mounted into the container: another cannot be moved into its place.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        os.pwrite(file, text.ljust(min(size, MESSAGE_BYTES)), 0)
+        if size > MESSAGE_BYTES:
+            os.ftruncate(file, MESSAGE_BYTES)
+    finally:
+        os.close(file)
+
+
+class LastWords:
+    """Keeps the termination message up to date, so that its counts are right however the container ends.
+
+    An observer of a shared queue. From any thread; a write of one small local file each time.
+    """
+
+    def __init__(self, path: Path | None, progress: Callable[[], NodeProgress]) -> None:
+        self._path = path
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def write(self) -> None:
+        """Write the progress of this moment."""
+        with self._lock:
+            write_termination_message(self._path, self._progress())
+
+    def claimed(self, identifier: str, seconds: float) -> None:  # noqa: ARG002
+        """See QueueObserver."""
+        self.write()
+
+    def lost(self, identifier: str) -> None:
+        """See QueueObserver."""
+
+    def loaded(self, identifier: str, batches: int, seconds: float) -> None:
+        """See QueueObserver."""
+
+    def consumed(self, identifier: str) -> None:  # noqa: ARG002
+        """See QueueObserver."""
+        self.write()
 
 
 def write_left(mailbox: Mailbox, learner: str, progress: NodeProgress) -> None:

@@ -22,7 +22,7 @@ from gradientmail.run import GradientRun
 from gradientmail.stores import open_url, s3_options
 from gradientmail.training.account import Account
 from gradientmail.training.exchanging import MakeSession, session_for
-from gradientmail.training.farewell import write_left, write_termination_message
+from gradientmail.training.farewell import LastWords, write_left
 from gradientmail.training.heartbeat import Heartbeat
 from gradientmail.training.interruption import Interruption
 from gradientmail.training.loading import build_task
@@ -72,6 +72,7 @@ class Node:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.account = Account(check_learner(self.options.learner_id), self.options.node)
         self.reporter = Reporter(self.account, self.options.log_format, self.device)
+        self.last_words = LastWords(self.options.termination_message, self.account.progress)
         self.mailbox: Store | None = None
         self.queue: SharedQueue[Batch] | None = None
         self.evaluated_at: int | None = None
@@ -168,7 +169,7 @@ class Node:
             claim_ahead=trainer.claim_ahead,
             outage_seconds=trainer.outage_seconds,
             flush_seconds=self.options.grace_seconds * RECEIPTS_SHARE,
-            observer=Everyone([metrics, UnitLines()]),
+            observer=Everyone([self.last_words, metrics, UnitLines()]),
         )
 
     # Training.
@@ -261,8 +262,8 @@ class Node:
 
     def _say_farewell(self, *, patient: bool) -> None:
         self.account.doing("leaving")
+        self.last_words.write()
         progress = self.account.progress()
-        write_termination_message(self.options.termination_message, progress)
         mailbox = self.mailbox
         if mailbox is None:
             return
@@ -283,7 +284,7 @@ class Node:
     def _cut_off(self, message: str) -> None:
         self.account.phase = "stopped"
         self.account.message = message
-        write_termination_message(self.options.termination_message, self.account.progress())
+        self.last_words.write()
 
     def _patience(self) -> Patience:
         return Patience(self.manifest.spec.trainer.outage_seconds, self.interruption.stopping.wait)
