@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+from gradientmail.bulk import READERS, Seen, read_by_processes, read_by_threads, unseen, worth_processes
 from gradientmail.exits import UserError
 from gradientmail.layout import ALIVE, CONSUMED, LEFT, RUN, UNITS, beat_key, receipt_key
-from gradientmail.mailbox import Mailbox
+from gradientmail.mailbox import Mailbox, Store
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.run import GradientRun
 from gradientmail.units import Unit
@@ -31,12 +32,6 @@ GONE: frozenset[Presence] = frozenset({"left", "silent"})
 
 SILENT_AFTER_SECONDS = 60.0
 """A learner without a heartbeat for this long is taken for dead."""
-
-READERS = 16
-"""Threads that read objects at the same time."""
-
-MOST_AT_ONCE = 64
-"""Objects that one thread reads in a row: on a local disk handing over costs more than reading."""
 
 EXAMPLES = 5
 """Foreign keys that are kept by name."""
@@ -147,32 +142,30 @@ class RunState:
         return {identifier: owner for identifier, owner in self.owners.items() if owner in gone}
 
 
-Seen = Callable[[int, int], None]
-"""Called with how many receipts have been read, and of how many, on the thread that called `read_run`."""
-
-
 def read_run(
     box: Mailbox,
     *,
     most_receipts: int | None = None,
     clock: Callable[[], float] = time.time,
-    seen: Seen = lambda _done, _all: None,
+    processes: int = 1,
+    seen: Seen = unseen,
 ) -> RunState:
     """Read the run in this mailbox. Blocks for listing claims, receipts and heartbeats, and for reading receipts.
 
-    Receipts are read by `READERS` threads at once, one request each; `seen` hears how far that is.
+    Receipts are read one request each, by READERS threads, and very many by `processes` of as many threads where the
+    store reaches across processes (see `gradientmail.bulk`); `seen` hears how far that is.
     With `most_receipts`, receipts are not read if there are more: the number of reads then grows
     with the number of learners alone. Raises NotARun if there is no trace of a run.
     """
     with ThreadPoolExecutor(READERS, thread_name_prefix="runstate") as pool:
-        return _Reading(box, pool, seen).state(most_receipts, clock)
+        return _Reading(box, pool, processes, seen).state(most_receipts, clock)
 
 
 class _Reading:
     """One reading of a mailbox, and the keys that turned out to be foreign."""
 
-    def __init__(self, box: Mailbox, pool: ThreadPoolExecutor, seen: Seen) -> None:
-        self._box, self._pool, self._seen = box, pool, seen
+    def __init__(self, box: Mailbox, pool: ThreadPoolExecutor, processes: int, seen: Seen) -> None:
+        self._box, self._pool, self._processes, self._seen = box, pool, processes, seen
         self._foreign = Foreign()
 
     def state(self, most_receipts: int | None, clock: Callable[[], float]) -> RunState:
@@ -219,7 +212,11 @@ class _Reading:
         return good
 
     def _receipts(self, identifiers: Sequence[str]) -> dict[str, Receipt]:
-        found = self._read([receipt_key(identifier) for identifier in identifiers], self._seen)
+        keys = [receipt_key(identifier) for identifier in identifiers]
+        if isinstance(self._box, Store) and worth_processes(self._box, len(keys), self._processes):
+            found = read_by_processes(self._box, keys, self._processes, self._seen)
+        else:
+            found = read_by_threads(self._box, keys, self._pool, self._seen)
         return {key.removeprefix(CONSUMED): receipt for key, receipt in self._parsed(Receipt, found).items()}
 
     def _owners(self, identifiers: Sequence[str]) -> dict[str, str]:
@@ -278,17 +275,8 @@ class _Reading:
     def _keys(self, prefix: str) -> list[str]:
         return list(self._box.list(prefix))
 
-    def _read(self, keys: Sequence[str], seen: Seen = lambda _done, _all: None) -> dict[str, bytes]:
-        size = max(1, min(MOST_AT_ONCE, len(keys) // READERS))
-        chunks = [keys[first : first + size] for first in range(0, len(keys), size)]
-        found: dict[str, bytes] = {}
-        for number, part in enumerate(self._pool.map(self._read_in_a_row, chunks), start=1):
-            found.update(part)
-            seen(min(number * size, len(keys)), len(keys))
-        return found
-
-    def _read_in_a_row(self, keys: Sequence[str]) -> list[tuple[str, bytes]]:
-        return [(key, data) for key in keys if (data := self._box.get(key)) is not None]
+    def _read(self, keys: Sequence[str]) -> dict[str, bytes]:
+        return read_by_threads(self._box, keys, self._pool)
 
 
 def total_of(counts: Mapping[str, int], learners: Iterable[Learner]) -> int:

@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
+from gradientmail.bulk import Seen
+from gradientmail.local.machine import usable_cores
 from gradientmail.report.opening import own_folder, read_named
 from gradientmail.report.page import View
 from gradientmail.report.table import console, report_text
 from gradientmail.report.writing import Files, write
-from gradientmail.runstate import SILENT_AFTER_SECONDS, Seen
+from gradientmail.runstate import SILENT_AFTER_SECONDS
 
 
 def register(app: typer.Typer) -> None:
@@ -48,11 +50,11 @@ def report(
 ) -> None:
     """Say who trained what when: a table, report.json, report.html, and the timeline as a picture.
 
-    Reads the mailbox of a finished or a running run and nothing else: one listing of claims and receipts, and every
-    receipt, 16 at a time.
+    Reads the mailbox of a finished or a running run and nothing else: a listing of its claims and receipts, and every
+    receipt, 16 at a time; if there are 20,000 or more, 16 at a time for each core.
     """
     with _reading() as seen:
-        state = read_named(run, endpoint_url=endpoint_url, region=region, seen=seen)
+        state = read_named(run, endpoint_url=endpoint_url, region=region, processes=usable_cores(), seen=seen)
     view = View.of(state, silent_after=silent_after)
     if as_json:
         typer.echo(json.dumps(view.figures.to_dict(), indent=2))

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from gradientmail.bulk import READERS
 from gradientmail.layout import receipt_key
 from gradientmail.local.history import History, Told
 from gradientmail.local.watching import NodeView, RunView
@@ -25,7 +26,7 @@ from gradientmail.report.figures import figures
 from gradientmail.report.page import View
 from gradientmail.report.status import run_status
 from gradientmail.run import GradientRun
-from gradientmail.runstate import READERS, Learner, RunState
+from gradientmail.runstate import Learner, RunState
 from gradientmail.units import Unit
 
 SOONEST_SECONDS = 1.0

@@ -7,10 +7,11 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
+from gradientmail.bulk import Seen, unseen
 from gradientmail.exits import UserError
 from gradientmail.mailbox import S3Options, Store
 from gradientmail.run import MailboxSpec
-from gradientmail.runstate import NotARun, RunState, Seen, read_run
+from gradientmail.runstate import NotARun, RunState, read_run
 from gradientmail.stores import open_url, s3_options
 
 MAILBOX_FOLDER = "mailbox"
@@ -42,12 +43,13 @@ def read_named(
     most_receipts: int | None = None,
     endpoint_url: str | None = None,
     region: str | None = None,
-    seen: Seen = lambda _done, _all: None,
+    processes: int = 1,
+    seen: Seen = unseen,
 ) -> RunState:
     """Read the run that a person names, as `read_run` does. Raises UserError, naming the target, too."""
     box = open_run(target, endpoint_url=endpoint_url, region=region)
     try:
-        return read_run(box, most_receipts=most_receipts, seen=seen)
+        return read_run(box, most_receipts=most_receipts, processes=processes, seen=seen)
     except NotARun as error:
         raise NotARun(f"{target!r} {error}") from None
 
