@@ -167,6 +167,25 @@ def test_a_late_contribution_stays_with_its_node_and_goes_out_at_its_next_step()
     assert fast.merged_steps == fast.learner.work.steps + slow.learner.work.steps == 8
 
 
+def test_nothing_is_offered_to_a_round_that_has_been_closed_meanwhile() -> None:
+    box, clock, (fast, slow) = nodes(2, agreement(sync_every=1))
+    slow.step(nothing)  # copies its parameters for version 1
+    fast.step(nothing)
+    fast.talk()
+    clock.now += 2 * PATIENCE
+    settle([fast])
+    assert fast.versions == [1]
+    for _ in range(3):
+        slow.talk()  # has version 1 ready, but its training thread is in a long step
+    assert slow.versions == [0]
+    assert [key for key in box.list("exchange/rounds/") if key.endswith("/contributions/node-1")] == []
+    slow.step(nothing)
+    slow.talk()
+    assert [key for key in box.list("exchange/rounds/") if key.endswith("/contributions/node-1")] == [
+        "exchange/rounds/0000/0000000002/contributions/node-1"
+    ]
+
+
 def test_a_slow_node_contributes_one_step_to_each_round_of_a_fast_one() -> None:
     """Ten times slower: the fast node opens every round, and nobody waits for longer than a step of the slow one."""
     _, _, (fast, slow) = nodes(2, agreement(sync_every=5))
@@ -302,6 +321,28 @@ def test_a_version_record_that_is_damaged_stops_that_fragment_alone() -> None:
         settle([node])
     assert node.versions == [0, 4]
     assert node.refused == [version_key(0, 1)]
+
+
+@pytest.mark.parametrize("what", ["record", "blob"])
+def test_a_node_that_joins_starts_from_the_newest_version_that_can_be_read(what: str) -> None:
+    box, clock, (node,) = nodes(1, agreement(sync_every=1))
+    for _ in range(3):
+        node.step(lambda model: add(model, 1.0))
+        settle([node])
+    assert node.versions == [3]
+    newest = f"exchange/rounds/0000/{3:010d}/version"
+    key = newest if what == "record" else blob_key(0, 3, node.learner.chains[0].anchor.parameters)
+    damaged(box, key, b"{}")
+    late = Node("late", Vector(), box, node.agreement, clock)
+    assert late.versions == [2]
+    assert late.refused == [newest]
+    late.step(nothing)
+    settle([late])
+    assert late.versions == [2], "nobody can go on from a version that it cannot read"
+    node.step(nothing)
+    overdue(clock, [node, late])
+    assert node.versions == late.versions == [4]
+    assert torch.equal(node.replica.anchors[0], late.replica.anchors[0])
 
 
 def test_a_learner_that_slept_adopts_no_version_made_anew_after_its_deletion() -> None:

@@ -12,13 +12,14 @@ from safetensors.torch import load, load_model
 from torch import nn
 
 from gradientmail.exchange import Diverged, ExchangeMismatch, ExchangeUnreadable, Session
-from gradientmail.exchange.assembling import NoExchange, assembled
+from gradientmail.exchange.assembling import NoExchange, assembled, metadata_of
 from gradientmail.exchange.keys import RUN
 from gradientmail.layout import FINAL
 from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
+from gradientmail.patterns.retrying import Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse
-from tests.unit.exchange.doubles import DEVICES, Faulty, Small, eventually
+from tests.unit.exchange.doubles import BOUND_SECONDS, DEVICES, Faulty, Small, eventually
 
 OPTIONS: dict[str, Any] = {"sync_every": 2, "fragments": 2, "patience_seconds": 2.0, "poll_seconds": 0.002}
 
@@ -154,6 +155,76 @@ def test_leaving_while_the_store_is_stopped_ends_in_time() -> None:
         one.step(samples=1)
         box.stopped = True
     assert not one.alive
+
+
+def test_leaving_can_be_hurried_before_and_while_it_waits() -> None:
+    for hurry_after in (0.0, 0.2):
+        box, model = Faulty(MemoryStore()), small()
+        one = session(model, box, "node-0", flush_seconds=3600.0)
+        one.__enter__()
+        one.step(samples=1)
+        box.stopped = True
+        leaving = threading.Thread(target=one.__exit__, args=(None, None, None))
+        timer = threading.Timer(hurry_after, one.leave_within, (0.1,))
+        timer.start()
+        leaving.start()
+        leaving.join(BOUND_SECONDS)
+        timer.join()
+        assert not leaving.is_alive()
+
+
+def test_joining_can_be_given_up() -> None:
+    box = Faulty(MemoryStore(), stopped=True)
+    one = session(small(), box, "node-0", outage_seconds=3600.0)
+    timer = threading.Timer(0.1, one.leave_within, (1.0,))
+    timer.start()
+    with pytest.raises(Stopped):
+        one.__enter__()
+    timer.join()
+    assert list(box.inner.list()) == []
+
+
+def test_a_node_that_leaves_waits_for_the_dead_no_longer_than_it_has_time() -> None:
+    box, model = MemoryStore(), small()
+    with session(small(), box, "node-1"):  # takes part, and never makes a step
+        with session(model, box, "node-0", patience_seconds=3600.0, flush_seconds=6.0) as one:
+            move(model, 0.1)
+            one.step(samples=3)
+        assert (one.statistics.merged, one.statistics.final_samples) == (2, 3)
+        assert metadata_of(box.get(FINAL) or b"")["samples"] == "3"
+
+
+def test_a_last_node_whose_steps_cannot_be_merged_in_time_writes_what_the_run_has() -> None:
+    box, model = MemoryStore(), small()
+    with session(model, box, "node-0", flush_seconds=0.0) as one:
+        run_until(one, model, 3, by=0.01)
+        with one._lock:
+            one._stop.set()
+        one._thread.join(BOUND_SECONDS)
+        move(model, 0.5)
+        one._stop.clear()
+        one.step(samples=1)
+    told = metadata_of(box.get(FINAL) or b"")
+    assert 0 < int(told["samples"]) < one.statistics.steps
+    assert int(told["samples"]) == one.statistics.final_samples
+    tensors = load(box.get(FINAL) or b"")
+    assert torch.equal(tensors["embed.weight"], model.embed.weight), "the model is the one that was written"
+
+
+def test_a_run_without_a_step_leaves_no_final_model() -> None:
+    box = MemoryStore()
+    with session(small(), box, "node-0") as one:
+        pass
+    assert box.get(FINAL) is None
+    assert one.statistics.final_samples == 0
+
+
+def test_the_answer_to_a_final_model_may_be_lost() -> None:
+    box, model = Faulty(MemoryStore()), small()
+    with session(model, box, "node-0") as one:
+        run_until(one, model, 2, by=0.01)
+        box.lose_answers = True
+    assert one.statistics.final_samples == one.statistics.samples > 0
 
 
 def test_leaving_by_an_error_contributes_nothing_more() -> None:
