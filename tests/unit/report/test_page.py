@@ -98,6 +98,15 @@ def test_the_loss_is_drawn_where_it_is_known_and_what_is_no_number_left_out() ->
     assert "loss" in sections(text)
     assert "a-0: 2.500</li>" in text
     assert "b-0: inf" not in text
+
+
+def test_the_loss_of_several_slices_of_a_step_is_their_mean() -> None:
+    text = report_page(replace(View.of(page()), loss={"a-0": [(20, 1.0), (0, 3.0), (20, 2.0)]}))
+    assert "a-0: 1.500</li>" in text
+
+
+def test_the_loss_is_drawn_from_its_first_step_to_its_last() -> None:
+    text = report_page(replace(View.of(page()), loss={"a-0": [(0, 3.0), (20, 2.5)]}))
     (line,) = re.findall(r'<path d="([^"]*)" class="line"[^>]*><title>a-0</title></path></svg><span>', text)
     assert line == "M0.0 0.0L1000.0 83.3"
 

@@ -33,6 +33,8 @@ SOONEST_SECONDS = 1.0
 SHARE_OF_A_CORE = 0.05
 LOOKED_SECONDS = 30.0
 """Somebody who has asked for the page within this time still looks at it."""
+BEHIND_SHARE = 0.05
+"""Of the receipts: so many unread ones are worth a word; the very latest always are on their way."""
 AT_ONCE = 512
 """Receipts read before the page sees them."""
 RETRY_SECONDS = 2.0
@@ -120,7 +122,8 @@ class Live:
     def _remarks(self, told: Told) -> Iterator[str]:
         if self._subject.joined:
             yield "Units and nodes shown are those of this machine; `gradientmail status` counts all."
-        if missing := len(told.consumed) - len(self._receipts):
+        missing = len(told.consumed) - len(self._receipts)
+        if missing > BEHIND_SHARE * len(told.consumed):
             yield f"The timeline lacks the latest {missing:,} of {len(told.consumed):,} units."
         if self._trouble:
             yield self._trouble

@@ -199,9 +199,13 @@ def _columns(view: View) -> dict[str, Callable[[Row], str]]:
         "held-out loss": lambda row: number(row[0].held_out_loss),
         "restarts": lambda row: count(row[0].restarts),
     }
-    if not lately:
-        del columns["waiting lately"]
-    return columns
+    left_out = {
+        "waiting lately": not lately,
+        "lost": not view.status.lost,
+        "restarts": not any(node.restarts for node in view.status.nodes),
+        "held-out loss": all(node.held_out_loss is None for node in view.status.nodes),
+    }
+    return {title: cell for title, cell in columns.items() if not left_out.get(title)}
 
 
 def _state(node: NodeStatus) -> Markup:
@@ -247,7 +251,7 @@ def _units(figures: RunFigures) -> list[Markup]:
 
 
 def _loss(loss: Mapping[str, Sequence[Point]]) -> list[Markup]:
-    series = [Series(node, _finite(points)) for node, points in sorted(loss.items())]
+    series = [Series(node, _means(points)) for node, points in sorted(loss.items())]
     series = [each for each in series if each.points]
     if not series:
         return []
@@ -257,8 +261,13 @@ def _loss(loss: Mapping[str, Sequence[Point]]) -> list[Markup]:
     return [lines(series, label="training loss by dataset step", x=x, y=y, legend=lambda each: _last(each, "{:.3f}"))]
 
 
-def _finite(points: Sequence[Point]) -> list[Point]:
-    return sorted(point for point in points if math.isfinite(point[1]))
+def _means(points: Sequence[Point]) -> list[Point]:
+    """Return the mean at each x: a node trains several slices of one step."""
+    values: dict[float, list[float]] = {}
+    for x, value in points:
+        if math.isfinite(value):
+            values.setdefault(x, []).append(value)
+    return [(x, sum(found) / len(found)) for x, found in sorted(values.items())]
 
 
 def _steps_axis(steps: Sequence[float]) -> Axis:
