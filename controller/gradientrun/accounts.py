@@ -2,8 +2,9 @@
 
 A record per pod that exists, and one per node, under an empty pod name, that sums the pods which
 are gone. Counts of a live learner come from its /metrics; those of an ended one from its
-termination message, which it keeps up to date. Where its host was lost with it, its last count
-stands. So nothing is lost when pods are deleted or the controller was not there to see it.
+termination message, which is exact. Of one that ends without a word, or whose pod goes while no
+controller is there to read it, the last counts stand: what it did after them counts as lost. So
+counts may fall short of what the bucket holds, and never exceed it.
 """
 
 from __future__ import annotations

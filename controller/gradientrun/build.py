@@ -21,6 +21,7 @@ MANIFEST_FILE = "run.yaml"
 PREFIX_FILE = "prefix"
 TERMINATION_LOG = "/dev/termination-log"
 POD_GRACE_SECONDS = 60
+MOST_GRACE_SECONDS = 86_400
 LAST_WORDS_SECONDS = 15
 """The trainer gives itself so much less time after SIGTERM than its pod has, so that its last words get out."""
 GPU = "nvidia.com/gpu"
@@ -238,7 +239,7 @@ def _environment(run: Run, pool: Pool) -> list[Manifest]:
 def _pod_grace(pool: Pool) -> int:
     spec = pool.template.get("spec")
     asked = spec.get("terminationGracePeriodSeconds") if isinstance(spec, Mapping) else None
-    return asked if isinstance(asked, int) else POD_GRACE_SECONDS
+    return min(asked, MOST_GRACE_SECONDS) if isinstance(asked, int) else POD_GRACE_SECONDS
 
 
 def _from_field(name: str, path: str) -> Manifest:

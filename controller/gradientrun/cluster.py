@@ -133,7 +133,10 @@ async def connection() -> client.Configuration:
 
 
 class Cluster:
-    """The API server, as the controller uses it. For one event loop; `count` is told of every answer."""
+    """The API server, as the controller uses it. For one event loop; `count` is told of every answer.
+
+    `reachable` says whether the latest request was answered at all.
+    """
 
     def __init__(
         self, configuration: client.Configuration, count: Callable[[str, str, str], None] = lambda *_: None
@@ -143,6 +146,7 @@ class Cluster:
         self._client = client.ApiClient(configuration)
         self._client.user_agent = CONTROLLER
         self._count = count
+        self.reachable = True
 
     async def close(self) -> None:
         """Close the connections."""
@@ -282,8 +286,10 @@ class Cluster:
             response = await self._client.call_api(method, url, headers, body, _request_timeout=timeout)
             data = await response.read()  # type: ignore[no-untyped-call]
         except (aiohttp.ClientError, TimeoutError, OSError, ConfigException) as error:
+            self.reachable = False
             self._count(verb, _kind(path), "unreachable")
             raise Unavailable(f"the API server does not answer: {error or type(error).__name__}") from error
+        self.reachable = True
         self._count(verb, _kind(path), str(response.status))
         return _answer(response.status, response.headers, data)
 

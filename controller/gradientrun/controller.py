@@ -150,6 +150,7 @@ class Controller:
             for resource in self._store.overdue(self._clock() - WATCH_PATIENCE_SECONDS)
         ]
         waited = self.waited()
-        if waited > QUEUE_PATIENCE_SECONDS:
+        # An API server that is away makes runs wait as well: each request takes its time to fail.
+        if waited > QUEUE_PATIENCE_SECONDS and self._cluster.reachable:
             found.append(f"a run has waited for {waited:.0f} s to be reconciled")
         return found

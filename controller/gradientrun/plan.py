@@ -118,7 +118,7 @@ def _plan(run: Run, observed: Observed, now: datetime) -> Plan:
         return Plan()
     facts = gather(run, observed, now)
     if facts.earlier:
-        return Plan(_clear_earlier(facts))
+        return Plan(_clear_earlier(facts), _next_look(facts))
     actions = [action for pool in run.pools for action in _pool_actions(run, pool, facts)]
     return Plan((*_config_maps(run, actions, observed), *actions, *_removed_pools(facts)), _next_look(facts))
 
@@ -197,7 +197,7 @@ def _pool_actions(run: Run, pool: Pool, facts: Facts) -> list[Action]:
 
 
 def _missing_job(run: Run, pool: Pool, facts: Facts) -> list[Action]:
-    stopping = any(pod.pool == pool.name and not pod.over for pod in facts.pods)
+    stopping = any(pod.pool == pool.name and not (pod.over or pod.missing(facts.now)) for pod in facts.pods)
     if run.suspended or pool.replicas == 0 or stopping:
         return []
     return [Create(build_job(run, pool))]
@@ -229,9 +229,9 @@ def _progress_seconds(facts: Facts) -> float | None:
 
 
 def _deadline_seconds(facts: Facts) -> list[float]:
-    gone = (pod.deadline + HOST_PATIENCE for pod in facts.pods if pod.deadline and not pod.over)
+    gone = (pod.deadline + HOST_PATIENCE for pod in facts.observed.pods if pod.deadline and not pod.over)
     times = [time for time in (start_deadline(facts), active_deadline(facts)) if time is not None]
-    return [(time - facts.now).total_seconds() for time in (*times, *gone)]
+    return [(time - facts.now).total_seconds() for time in (*times, *gone) if time > facts.now]
 
 
 def asked(run: Run, observed: Observed, now: datetime) -> tuple[str, ...]:

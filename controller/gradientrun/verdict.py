@@ -257,7 +257,9 @@ def _overdue(facts: Facts) -> Verdict | None:
 
 def _why(facts: Facts) -> str:
     stalled = condition(facts.before, "Stalled")
-    return f": {stalled['message']}" if stalled.get("status") == "True" else ""
+    if stalled.get("status") == "True":
+        return f": {stalled['message']}"
+    return f": {_stopping(facts)}" if facts.earlier else ""
 
 
 def _queued(facts: Facts) -> bool:
@@ -272,13 +274,24 @@ def _present(facts: Facts) -> Verdict:
     if live:
         return Verdict("Running", "NodesRunning", f"{live} of {_nodes(wanted)} running")
     if facts.earlier:
-        return Verdict("Pending", "StoppingEarlierAttempt", "nodes of an earlier attempt are still stopping")
+        return Verdict("Pending", "StoppingEarlierAttempt", _stopping(facts))
     if _queued(facts):
         reason = "QueuedAgain" if started else "Queued"
         return Verdict("Pending", reason, f"waiting for Kueue to admit the run in queue {facts.run.queue!r}")
     if started:
         return Verdict("Pending", "WaitingForNodes", f"none of {_nodes(wanted)} runs at present")
     return Verdict("Pending", "Starting", f"waiting for the first of {_nodes(wanted)} to start")
+
+
+def _stopping(facts: Facts) -> str:
+    earlier = (pod for pod in facts.observed.pods if pod.attempt != facts.run.attempt)
+    lost = next((pod for pod in earlier if pod.missing(facts.now)), None)
+    if lost is None:
+        return "nodes of an earlier attempt are still stopping"
+    return (
+        f"a node of an earlier attempt, {lost.node}, may still run on a host that does not answer: "
+        f"once the host is certainly off, delete its Node, or the pod {lost.name} with --force"
+    )
 
 
 def _suspended(facts: Facts) -> Verdict:

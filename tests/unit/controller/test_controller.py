@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from kubernetes.aio import client
 
 from gradientrun import controller as module
-from gradientrun.cluster import PODS, RUNS, Cluster
+from gradientrun.cluster import PODS, RUNS, Cluster, Unavailable
 from gradientrun.controller import Controller, Unprepared
 from gradientrun.metrics import Metrics
 from gradientrun.progress import Progress
@@ -120,6 +121,22 @@ def test_a_run_that_waits_unhandled_is_trouble() -> None:
         return [at_once, controller.troubles()]
 
     assert with_controller(scenario) == [[], ["a run has waited for 301 s to be reconciled"]]
+
+
+def test_runs_that_wait_because_the_api_server_is_away_are_none() -> None:
+    async def scenario() -> list[str]:
+        clock, cluster = Clock(), Cluster(client.Configuration(host="http://127.0.0.1:9"))
+        try:
+            controller = a_controller(cluster, clock=clock)
+            controller.seen(RUNS, "ADDED", run_manifest())
+            clock.now += 301
+            with pytest.raises(Unavailable):
+                await cluster.serves_runs()
+            return controller.troubles()
+        finally:
+            await cluster.close()
+
+    assert asyncio.run(scenario()) == []
 
 
 def test_a_watch_that_does_not_deliver_what_a_list_has_shown_is_trouble() -> None:

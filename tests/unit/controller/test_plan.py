@@ -111,8 +111,9 @@ def test_resuming_lets_the_jobs_go_on() -> None:
 
 
 def test_a_new_attempt_deletes_the_old_jobs_and_waits_for_their_pods() -> None:
-    assert planned(*BOTH, pod_manifest(**running()), attempt=2) == Plan((DeleteJob(*FAST), DeleteJob(*SLOW)), None)
-    assert planned(pod_manifest(deleted=100, **running()), attempt=2) == Plan((), None)
+    assert planned(*BOTH, pod_manifest(**running()), attempt=2) == Plan((DeleteJob(*FAST), DeleteJob(*SLOW)), 10)
+    assert planned(pod_manifest(deleted=100, **running()), attempt=2) == Plan((), 10)
+    assert planned(pod_manifest(deleted=100, **running()), attempt=2, seconds=128) == Plan((), 2)
     assert planned(attempt=2).actions == creations(a_run(attempt=2), "fast", "slow")
 
 
@@ -120,6 +121,9 @@ def test_a_deleted_job_is_created_again_once_its_pods_have_stopped() -> None:
     slow = job_manifest("slow", replicas=1)
     assert planned(slow, pod_manifest(deleted=100, **running())).actions == ()
     assert planned(slow, pod_manifest(**ended(143))).actions == creations(a_run(), "fast")
+    lost = pod_manifest(deleted=100, **running())
+    assert planned(slow, lost, seconds=130).actions == ()
+    assert planned(slow, lost, seconds=131).actions == creations(a_run(), "fast")
 
 
 def test_a_job_being_deleted_is_waited_for() -> None:
@@ -193,6 +197,12 @@ def test_an_ended_run_costs_nothing() -> None:
 def test_a_deadline_is_waited_for_to_the_second() -> None:
     assert planned(*BOTH, seconds=895).requeue_seconds == 5
     assert planned(*BOTH, pod_manifest(**running()), seconds=97, activeDeadlineSeconds=100).requeue_seconds == 3
+
+
+def test_a_pod_on_a_dead_host_is_no_reason_to_look_again_and_again() -> None:
+    lost = pod_manifest(deleted=100, **running())
+    assert planned(*BOTH, lost, seconds=127).requeue_seconds == 3
+    assert planned(*BOTH, lost, seconds=131).requeue_seconds == 10
 
 
 def test_nothing_is_done_for_a_run_that_is_being_deleted_or_cannot_be_read() -> None:

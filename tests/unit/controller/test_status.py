@@ -370,6 +370,18 @@ def test_a_new_attempt_starts_a_fresh_status_and_waits_for_the_old_nodes() -> No
     assert status["learners"] == []
 
 
+def test_a_host_that_does_not_answer_and_holds_up_a_new_attempt_is_told() -> None:
+    pod = pod_manifest(deleted=130, **running())
+    waiting_for = "a node of an earlier attempt, fast-0, may still run on a host that does not answer: "
+    to_do = f"once the host is certainly off, delete its Node, or the pod {A0} with --force"
+    assert verdict(status_of(begun(attempt=2), pod, seconds=161)) == (
+        "Pending", "StoppingEarlierAttempt", waiting_for + to_do,
+    )  # fmt: skip
+    assert verdict(status_of(begun(attempt=2), pod, seconds=900)) == (
+        "Failed", "StartDeadlineExceeded", f"no node has started within 900 s: {waiting_for}{to_do}",
+    )  # fmt: skip
+
+
 def test_an_attempt_after_an_end_is_not_ended() -> None:
     done = status_of(begun(), pod_manifest(**ended(0, last_words(8, 8))))
     assert verdict(status_of(a_run(status=done, attempt=2), seconds=70))[:2] == ("Pending", "Starting")
