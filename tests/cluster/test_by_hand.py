@@ -32,6 +32,8 @@ def test_a_config_map_deleted_by_hand_comes_back_when_a_node_needs_it(namespace:
     namespace.api.delete(PODS, namespace.name, name_of(pod))
     (replacement,) = until(lambda: [p for p in run.running_pods() if name_of(p) != name_of(pod)], "another pod", 85)
     assert name_of(replacement) != name_of(pod)
+    status = run.wait(lambda status: status["nodes"][0].get("pod") == name_of(replacement), "the node", 30)
+    assert status["nodes"][0]["restarts"] == 1
     (anew,) = run.config_maps()
     assert anew["data"] == config_map["data"]
 
