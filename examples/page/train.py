@@ -4,7 +4,8 @@
     python examples/page/train.py --rank 1 --mailbox file:///tmp/first
 
 Start as many as you like, whenever you like, here or on other machines (then with s3://BUCKET/PREFIX). Each takes
-units that nobody has taken yet. Use a fresh prefix for each run, and each rank once per run.
+units that nobody has taken yet, and they exchange what they learn: `gradientmail export FOLDER model.safetensors`
+fetches the model. Use a fresh prefix for each run, and each rank once per run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gradientmail import Unit, first_lane, grid, open_mailbox
-from gradientmail.exchange import Solo
+from gradientmail.exchange import Session
 from gradientmail.patterns.shared_queue import shared_queue
 from gradientmail.training.decoder import Decoder, Shape
 
@@ -79,7 +80,7 @@ model = Decoder(Shape(vocabulary=256, context=CONTEXT, layers=2, heads=4, width=
 model.initialize(torch.Generator().manual_seed(0))  # the same parameters on every node
 model.to(device)
 optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.1)
-session = Solo()  # this node exchanges nothing with the others
+session = Session(model, mailbox=box, learner_id=f"node-{rank}")
 
 micro_batch = 4
 share = BATCH // nodes
@@ -114,5 +115,6 @@ with (
         if number % 10 == 0:
             print(f"node {rank}: step {step}, loss {loss.item() * accumulation:.3f}", flush=True)
 
-counts = batches.statistics
+counts, exchange = batches.statistics, session.statistics
 print(f"node {rank}: trained {counts.consumed} of {len(units)} units, waited {counts.wait_seconds:.1f} s", flush=True)
+print(f"node {rank}: adopted {exchange.adopted} versions, which took {exchange.blocked_seconds:.2f} s", flush=True)
