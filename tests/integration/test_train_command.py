@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def begin(
-        *options: str, manifest: str = "run.yaml", node: str = "a-0", stuck: bool = False
+        *options: str,
+        manifest: str = "run.yaml",
+        node: str = "a-0",
+        stuck: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         document = {
             "apiVersion": "gradientmail.io/v1alpha1",
@@ -72,6 +76,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 "GRADIENTMAIL_LEARNER": "l0",
                 "GRADIENTMAIL_MAILBOX": f"file://{tmp_path}/box",
                 "GRADIENTMAIL_TERMINATION_MESSAGE": str(tmp_path / "message"),
+                **(environment or {}),
             },
         )
         started.append(process)
@@ -98,9 +103,27 @@ def test_json_lines_alone_are_on_standard_output(start: Start, tmp_path: Path) -
     assert process.returncode == 0, err
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines[-1]["progress"]["consumed"] == 3
+    assert {(line["run"], line["node"]) for line in lines} == {("first", "a-0")}
+    consumed = [(line["unit"], line["step"]) for line in lines if line["event"] == "unit-consumed"]
+    assert [unit for unit, _ in consumed] == ["000000-0.json", "000001-0.json", "000002-0.json"]
+    assert consumed[-1] == ("000002-0.json", 5)
     assert err == "printed by the task\n"
     assert message(tmp_path).phase == "finished"
     assert len(list(open_mailbox(f"file://{tmp_path}/box").list("consumed/"))) == 3
+
+
+def test_nothing_secret_is_written(start: Start, tmp_path: Path, s3_server: str, bucket: str) -> None:
+    secrets = {"AWS_ACCESS_KEY_ID": "AKIDLOOKFORME", "AWS_SECRET_ACCESS_KEY": "s3cr3t-look-for-me"}
+    environment = {"AWS_ENDPOINT_URL": s3_server, "GRADIENTMAIL_MAILBOX": f"s3://{bucket}/runs/first"} | secrets
+    good = start("--log-format", "json", environment=environment)
+    said = [*good.communicate(timeout=SECONDS), (tmp_path / "message").read_text()]
+    assert good.returncode == 0
+    missing = {"GRADIENTMAIL_MAILBOX": "s3://no-such-bucket/runs/first"}
+    bad = start("--log-format", "json", environment=environment | missing)
+    said += [*bad.communicate(timeout=SECONDS), (tmp_path / "message").read_text()]
+    assert bad.returncode == 2
+    assert "no-such-bucket" in said[-1]
+    assert [text for text in said if any(secret in text for secret in secrets.values())] == []
 
 
 def test_second_signal_ends_a_node_that_is_stuck(start: Start, tmp_path: Path) -> None:

@@ -35,14 +35,18 @@ def test_step_line() -> None:
 def reported(form: LogFormat) -> list[str]:
     stream = io.StringIO()
     now = iter(range(100))
-    with logging_to(stream, form, "a-0"):
+    with logging_to(stream, form, "a-0") as always:
+        always["run"] = "first"
         account = Account("l", "a-0", clock=lambda: 1000.0)
         account.queue = lambda: QueueStatistics(claimed=2)
         reporter = Reporter(account, form, CPU, clock=lambda: float(next(now)))
         account.trained(step=120, samples=512)
         reporter.step(trained())
-        UnitLines().claimed("000000-0.json", 0.0123)
-        Everyone([UnitLines(), UnitLines()]).consumed("000000-0.json")
+        lines = UnitLines(account)
+        lines.claimed("000000-0.json", 0.0123)
+        lines.lost("000000-1.json")
+        lines.loaded("000000-0.json", 20, 0.5)
+        Everyone([lines, lines]).consumed("000000-0.json")
     return stream.getvalue().splitlines()
 
 
@@ -64,8 +68,16 @@ def test_json_lines_carry_progress_and_units() -> None:
     assert NodeProgress(**step["progress"]) == NodeProgress(
         "l", "a-0", time=1000.0, claimed=2, batches=1, samples=512, step=120, loss=torch.tensor(3.21014).item()
     )
-    assert (claimed["event"], claimed["unit"]) == ("unit-claimed", "000000-0.json")
-    assert [(each["event"], each["unit"]) for each in consumed] == [("unit-consumed", "000000-0.json")] * 2
+    assert step["step"] == 120
+    assert {name: claimed[name] for name in ("event", "unit", "seconds")} == {
+        "event": "unit-claimed",
+        "unit": "000000-0.json",
+        "seconds": 0.0123,
+    }
+    assert [(each["event"], each["unit"], each["step"]) for each in consumed] == [
+        ("unit-consumed", "000000-0.json", 120)
+    ] * 2
+    assert {(line["run"], line["node"]) for line in (step, claimed, *consumed)} == {("first", "a-0")}
 
 
 def test_json_progress_comes_every_second_and_not_twice() -> None:

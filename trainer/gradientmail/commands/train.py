@@ -99,13 +99,13 @@ def train(
         join=join,
         slowdown=slowdown,
     )
-    with Interruption(grace_seconds) as interruption, logging_to(sys.stdout, log_format, node):
-        code = _run(manifest, options, interruption)
+    with Interruption(grace_seconds) as interruption, logging_to(sys.stdout, log_format, node) as always:
+        code = _run(manifest, options, interruption, always)
     if code is not Exit.OK:
         raise typer.Exit(code)
 
 
-def _run(path: Path, options: NodeOptions, interruption: Interruption) -> Exit:
+def _run(path: Path, options: NodeOptions, interruption: Interruption, always: dict[str, str]) -> Exit:
     from gradientmail.training.farewell import write_termination_message
 
     try:
@@ -114,6 +114,7 @@ def _run(path: Path, options: NodeOptions, interruption: Interruption) -> Exit:
         progress = NodeProgress(options.learner_id, options.node, time.time(), "failed", message=str(error))
         write_termination_message(options.termination_message, progress)
         raise
+    always |= {"run": node.manifest.metadata.name}
     return node.run()
 
 

@@ -68,10 +68,12 @@ class LastWords:
         self._progress = progress
         self._lock = threading.Lock()
 
-    def write(self) -> None:
-        """Write the progress of this moment."""
+    def write(self) -> NodeProgress:
+        """Write the progress of this moment, and return it."""
         with self._lock:
-            write_termination_message(self._path, self._progress())
+            progress = self._progress()
+            write_termination_message(self._path, progress)
+        return progress
 
     def claimed(self, identifier: str, seconds: float) -> None:  # noqa: ARG002
         """See QueueObserver."""

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
@@ -33,13 +33,18 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line: time (seconds since the epoch), level, event, message and the event's fields."""
+    """One object per line: time (seconds since the epoch), level, run, node, event, message and the event's fields."""
+
+    def __init__(self, always: Mapping[str, str]) -> None:
+        super().__init__()
+        self._always = always
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         line = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),
+            **self._always,
             "event": getattr(record, "event", "log"),
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
@@ -50,13 +55,15 @@ class JsonFormatter(logging.Formatter):
 
 
 @contextmanager
-def logging_to(stream: TextIO, form: LogFormat, node: str) -> Iterator[None]:
+def logging_to(stream: TextIO, form: LogFormat, node: str) -> Iterator[dict[str, str]]:
     """Write this package's log lines to `stream` within the block.
 
+    Yields the fields that every line in JSON has, `node` among them: more can be added once they are known.
     In JSON, whatever else is printed meanwhile goes to standard error, so that each line of `stream` is an object.
     """
+    always = {"node": node}
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(node))
+    handler.setFormatter(JsonFormatter(always) if form == "json" else TextFormatter(node))
     root = logging.getLogger(ROOT)
     before = root.level, root.propagate, sys.stdout
     root.addHandler(handler)
@@ -65,7 +72,7 @@ def logging_to(stream: TextIO, form: LogFormat, node: str) -> Iterator[None]:
     if form == "json":
         sys.stdout = sys.stderr
     try:
-        yield
+        yield always
     finally:
         root.removeHandler(handler)
         root.level, root.propagate, sys.stdout = before

@@ -169,7 +169,7 @@ class Node:
             claim_ahead=trainer.claim_ahead,
             outage_seconds=trainer.outage_seconds,
             flush_seconds=self.options.grace_seconds * RECEIPTS_SHARE,
-            observer=Everyone([self.last_words, metrics, UnitLines()]),
+            observer=Everyone([self.last_words, metrics, UnitLines(self.account)]),
         )
 
     # Training.
@@ -262,8 +262,7 @@ class Node:
 
     def _say_farewell(self, *, patient: bool) -> None:
         self.account.doing("leaving")
-        self.last_words.write()
-        progress = self.account.progress()
+        progress = self.last_words.write()
         mailbox = self.mailbox
         if mailbox is None:
             return

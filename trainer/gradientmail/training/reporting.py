@@ -87,7 +87,7 @@ class Reporter:
         progress = self._account.progress()
         with self._lock:
             self._emitted = self._clock()
-        emit("progress", message, progress=asdict(progress))
+        emit("progress", message, step=progress.step, progress=asdict(progress))
 
     def _mark(self) -> Mark:
         return Mark(self._clock(), self._account.samples, self._account.queue().wait_seconds)
@@ -101,11 +101,19 @@ class Reporter:
 
 
 class UnitLines:
-    """An observer of the queue that writes a line for each unit claimed and consumed."""
+    """An observer of the queue that writes a line when a unit is claimed, and one when it is consumed."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
 
     def claimed(self, identifier: str, seconds: float) -> None:
         """See QueueObserver."""
-        emit("unit-claimed", f"claimed {identifier} in {1000 * seconds:.0f} ms", unit=identifier)
+        emit(
+            "unit-claimed",
+            f"claimed {identifier} in {1000 * seconds:.0f} ms",
+            unit=identifier,
+            seconds=round(seconds, 6),
+        )
 
     def lost(self, identifier: str) -> None:
         """See QueueObserver."""
@@ -118,11 +126,12 @@ class UnitLines:
             f"loaded {identifier}: {batches} batches in {1000 * seconds:.0f} ms",
             logging.DEBUG,
             unit=identifier,
+            seconds=round(seconds, 6),
         )
 
     def consumed(self, identifier: str) -> None:
         """See QueueObserver."""
-        emit("unit-consumed", f"consumed {identifier}", unit=identifier)
+        emit("unit-consumed", f"consumed {identifier}", unit=identifier, step=self._account.step)
 
 
 class Everyone:
