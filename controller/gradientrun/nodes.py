@@ -90,7 +90,7 @@ def _status(pool: Pool, node: _Node, facts: Facts, over: bool) -> NodeStatus:
         "claimed": sum(record.claimed for record in node.records),
         "consumed": sum(record.consumed for record in node.records),
         "step": _step(node, pod, facts),
-        "restarts": max([pod.failures for pod in node.pods], default=0),
+        "restarts": _restarts(node, pod),
         "message": _message(node, pod, facts)[:MESSAGE_LIMIT] or None,
     }
     return {key: value for key, value in status.items() if value is not None}
@@ -115,6 +115,13 @@ def _phase(node: _Node, pod: PodView | None, facts: Facts, over: bool) -> str:
     if (job is not None and job.finished == "Failed") or (over and pod.over):
         return "Failed"
     return "Running" if pod.live(facts.now) else "Pending"
+
+
+def _restarts(node: _Node, pod: PodView | None) -> int:
+    """Kubernetes counts per Job, and begins anew once the pods are gone, as after suspending; this goes on."""
+    before = int(node.previous.get("restarts", 0))
+    again = pod is not None and not pod.over and pod.failures > 0 and pod.name != node.previous.get("pod")
+    return max([before + again, *(pod.failures for pod in node.pods)])
 
 
 def _step(node: _Node, pod: PodView | None, facts: Facts) -> int | None:

@@ -167,6 +167,10 @@ class Observed:
     ending: bool = False
     """Whether the namespace is being deleted."""
 
+    def pods_of(self, job: JobView) -> list[PodView]:
+        """Return the pods of a Job, those of a Job of the same name before it included."""
+        return [pod for pod in self.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
+
 
 def read_observed(run: Run, jobs: list[Manifest], pods: list[Manifest]) -> Observed:
     """Return the views of the run's own children among objects that carry its name."""

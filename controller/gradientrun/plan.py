@@ -103,8 +103,7 @@ def _held(observed: Observed, now: datetime) -> Plan:
     """Delete suspended Jobs that hold on to a deleted pod until it is replaced, which a suspended Job never does."""
     waits: dict[str, float] = {}
     for job in observed.jobs:
-        pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
-        deadlines = [pod.deadline for pod in pods if pod.over and pod.deadline]
+        deadlines = [pod.deadline for pod in observed.pods_of(job) if pod.over and pod.deadline]
         if job.suspended and not job.deleting and deadlines:
             waits[job.uid] = (min(deadlines) + HOST_PATIENCE - now).total_seconds()
     due = tuple(DeleteJob(job.name, job.uid) for job in observed.jobs if waits.get(job.uid, 1) <= 0)
@@ -151,8 +150,7 @@ def _stopped(observed: Observed, now: datetime) -> Plan:
 
 def _leaving(job: JobView, observed: Observed, now: datetime) -> bool:
     """Whether a trainer of the Job has just failed: a Job that stops before it knows deletes the pod, and its log."""
-    pods = [pod for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt)]
-    failed = [pod for pod in pods if pod.over and not pod.succeeded and pod.deadline is None]
+    failed = [pod for pod in observed.pods_of(job) if pod.over and not pod.succeeded and pod.deadline is None]
     ends = [pod.ended.time for pod in failed if pod.ended is not None and pod.index not in job.failed]
     return any(time is not None and is_recent(time, now, timedelta(seconds=LEAVING_SECONDS)) for time in ends)
 
@@ -164,7 +162,7 @@ def _must_stop(job: JobView) -> bool:
 
 def _unfinished(job: JobView, observed: Observed) -> bool:
     """Whether a node of the Job may yet run. The Job itself learns a little later that all its pods have succeeded."""
-    done = {pod.index for pod in observed.pods if (pod.pool, pod.attempt) == (job.pool, job.attempt) and pod.succeeded}
+    done = {pod.index for pod in observed.pods_of(job) if pod.succeeded}
     return bool(set(range(job.replicas)) - job.succeeded - job.failed - done)
 
 

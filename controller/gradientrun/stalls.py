@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -88,17 +87,16 @@ def _sidecar_stall(pod: PodView, now: datetime) -> Stall | None:
 def _job_stall(job: JobView, observed: Observed) -> Stall | None:
     warning = observed.warnings.get(job.uid)
     newest = max((pod.created for pod in observed.pods if pod.pool == job.pool), default=None)
-    if warning and missing_pods(job, observed.pods) and (newest is None or warning.time > newest):
+    if warning and missing_pods(job, observed) and (newest is None or warning.time > newest):
         return Stall("PodsRefused", f"pool {job.pool}", warning.words)
     return None
 
 
-def missing_pods(job: JobView, pods: Iterable[PodView]) -> bool:
+def missing_pods(job: JobView, observed: Observed) -> bool:
     """Whether the Job should have more pods than there are."""
     if job.suspended or job.finished or job.deleting or job.terminating:
         return False
-    mine = [pod for pod in pods if pod.pool == job.pool and pod.attempt == job.attempt]
-    present = {pod.index for pod in mine if pod.succeeded or not pod.over}
+    present = {pod.index for pod in observed.pods_of(job) if pod.succeeded or not pod.over}
     wanted = set(range(job.replicas)) - job.succeeded - job.failed
     return bool(wanted - present)
 
@@ -111,7 +109,7 @@ def puzzles(observed: Observed, now: datetime) -> list[str]:
 
 
 def _late_job(job: JobView, observed: Observed, now: datetime) -> bool:
-    return job.started is not None and now - job.started > timedelta(seconds=2) and missing_pods(job, observed.pods)
+    return job.started is not None and now - job.started > timedelta(seconds=2) and missing_pods(job, observed)
 
 
 def _late_pod(pod: PodView, now: datetime) -> bool:

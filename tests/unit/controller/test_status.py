@@ -513,6 +513,22 @@ def test_restarts_are_counted_and_the_running_pod_is_named_with_the_last_failure
     assert status["units"]["lost"] == 1
 
 
+def test_restarts_go_on_from_where_they_were_after_suspending() -> None:
+    """Kubernetes forgets a node's failures with its pods."""
+
+    def then(status: Manifest, suffix: str, failures: int, **state: Any) -> Manifest:
+        pod = pod_manifest("fast-0", suffix, failures=failures, **state)
+        return status_of(a_run(status=status), pod)
+
+    failed_once = then(status_of(begun()), "bbbbb", 1, **running())
+    suspended = status_of(a_run(status=failed_once, suspend=True), seconds=20)
+    resumed = then(suspended, "ccccc", 0, **running())
+    failed_again = then(resumed, "ddddd", 1, **running())
+    for status, restarts in ((failed_once, 1), (suspended, 1), (resumed, 1), (failed_again, 2)):
+        assert status["nodes"][0]["restarts"] == restarts
+    assert then(failed_again, "ddddd", 1, **running()) == failed_again
+
+
 def test_a_pod_on_a_dead_host_counts_as_gone_half_a_minute_after_its_deadline() -> None:
     pod = pod_manifest(deleted=100, **running())
     counts = {A0: Counts(2, 1)}
