@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 REPEATED = re.compile(r"Request attempt #(\d+) failed; will retry: (\w+) \S+?(/apis?/[^?\s]*)\S* -> (.*)", re.DOTALL)
@@ -13,8 +14,15 @@ TOLD_OF_REPEATS = 10
 """Of repeated requests of a watch, the second attempt is told, and then each of so many."""
 
 
+ABOUT: ContextVar[tuple[str, str] | None] = ContextVar("about", default=None)
+"""Namespace and name of the run that the task at hand is about."""
+
+
 class JsonFormatter(logging.Formatter):
-    """A line of JSON with time, level, logger, message and, where there is one, the traceback."""
+    """A line of JSON with time, level, logger and message, and what there is of namespace, run, node and traceback.
+
+    A record gets further fields by `extra={"fields": {...}}`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record on one line."""
@@ -23,10 +31,17 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **_about(),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
+
+
+def _about() -> dict[str, str]:
+    about = ABOUT.get()
+    return {} if about is None else {"namespace": about[0], "run": about[1]}
 
 
 class FewerRepeats(logging.Filter):

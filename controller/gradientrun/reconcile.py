@@ -28,6 +28,7 @@ from gradientrun.cluster import (
     Unavailable,
 )
 from gradientrun.events import Events
+from gradientrun.logs import ABOUT
 from gradientrun.metrics import Metrics
 from gradientrun.names import POOL_LABEL
 from gradientrun.observed import Counts, Observed, Refusal, Warned, label, read_observed
@@ -91,6 +92,7 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile one run once. Returns in how many seconds to look at it again, or None. Raises Later."""
+        ABOUT.set(key)
         manifest = self._store.run(key)
         if manifest is None:
             self._memories.pop(key, None)
@@ -185,7 +187,8 @@ class Reconciler:
 
     async def _tell(self, run: Run, status: Mapping[str, Any], now: datetime) -> None:
         for note in transitions(run.status, status):
-            logger.info("%s/%s: %s: %s", run.namespace, run.name, note.reason, note.message)
+            fields = {"reason": note.reason} | ({"node": note.node} if note.node else {})
+            logger.info("%s/%s: %s: %s", run.namespace, run.name, note.reason, note.message, extra={"fields": fields})
             try:
                 await self._events.post(run, note, now)
             except Ending:

@@ -23,6 +23,8 @@ class Note:
     kind: Literal["Normal", "Warning"]
     reason: str
     message: str
+    node: str = ""
+    """The node that it is about, if it is about one."""
 
 
 def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Note]:
@@ -50,11 +52,10 @@ def _nodes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note
 def _node(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
     name, words = after["name"], after.get("message") or before.get("message") or "no reason is known"
     if after["phase"] == "Failed" and before.get("phase") != "Failed":
-        yield Note(
-            "Warning", "NodeGivenUp", f"node {name} is given up after {after.get('restarts', 0)} restarts: {words}"
-        )
+        given_up = f"node {name} is given up after {after.get('restarts', 0)} restarts: {words}"
+        yield Note("Warning", "NodeGivenUp", given_up, name)
     elif after.get("restarts", 0) > before.get("restarts", 0):
-        yield Note("Warning", "NodeRestarted", f"node {name}, restart {after['restarts']}: {words}")
+        yield Note("Warning", "NodeRestarted", f"node {name}, restart {after['restarts']}: {words}", name)
 
 
 def _lost(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
@@ -69,6 +70,9 @@ def _conditions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
     for kind, when_true in (("Running", "Running"), ("Suspended", "Suspended"), ("Complete", "Succeeded")):
         if _became(before, after, kind, "True"):
             yield Note("Normal", when_true, condition(after, kind)["message"])
+    if after.get("phase") == "Pending" and condition(before, "Running").get("status") == "True":
+        waiting = condition(after, "Running")
+        yield Note("Normal" if waiting["reason"] == "QueuedAgain" else "Warning", waiting["reason"], waiting["message"])
     if _became(before, after, "Suspended", "False"):
         yield Note("Normal", "Resumed", condition(after, "Suspended")["message"])
     if _became(before, after, "Failed", "True"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gradientrun.cluster import JOBS, RUNS, Cluster
+from gradientrun.logs import ABOUT
 from gradientrun.metrics import Metrics
 from gradientrun.progress import Progress, Target
 from gradientrun.reconcile import Reconciler, targets, unexplained_deletions
@@ -146,3 +147,12 @@ def test_a_job_counts_as_being_deleted_only_once_its_deletion_was_taken(answer: 
         return "deletionTimestamp" in job["metadata"]
 
     assert reconciled({f"DELETE {path}": (answer, {})}, scenario)[0] is marked
+
+
+def test_lines_logged_while_a_run_is_reconciled_name_it() -> None:
+    async def once(reconciler: Reconciler, _: Store) -> object:
+        before = ABOUT.get()
+        await reconciler.reconcile(KEY)
+        return before, ABOUT.get()
+
+    assert reconciled({}, once)[0] == (None, ("team", "first"))

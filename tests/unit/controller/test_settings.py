@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from contextvars import copy_context
 
 import pytest
 
-from gradientrun.logs import FewerRepeats, JsonFormatter
+from gradientrun.logs import ABOUT, FewerRepeats, JsonFormatter
 from gradientrun.settings import Settings, read_settings
 
 
@@ -51,6 +52,18 @@ def test_a_log_line_is_one_json_object() -> None:
     assert json.loads(line) | {"time": ""} == {
         "time": "", "level": "warning", "logger": "gradientrun", "message": "two\nlines of text",
     }  # fmt: skip
+
+
+def test_a_log_line_names_the_run_at_hand_and_the_node() -> None:
+    fields = {"reason": "NodeRestarted", "node": "fast-0"}
+    record = logging.makeLogRecord({"name": "gradientrun", "levelname": "INFO", "msg": "words", "fields": fields})
+    context = copy_context()
+    context.run(ABOUT.set, ("team", "first"))
+    about_a_run = json.loads(context.run(JsonFormatter().format, record))
+    assert {name: about_a_run[name] for name in ("namespace", "run", "node", "reason")} == {
+        "namespace": "team", "run": "first", "node": "fast-0", "reason": "NodeRestarted",
+    }  # fmt: skip
+    assert "run" not in json.loads(JsonFormatter().format(record))
 
 
 @pytest.mark.parametrize(("attempt", "told"), [(1, False), (2, True), (3, False), (10, True), (11, False), (20, True)])

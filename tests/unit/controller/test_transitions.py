@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from gradientmail.run_status import RunPhase
 from gradientrun.transitions import Note, transitions
 
 QUIET: dict[str, Any] = {"attempt": 1, "mailboxPrefix": "s3://b/p", "units": {"lost": 0}, "nodes": [], "conditions": []}
@@ -32,6 +33,14 @@ def node(phase: str = "Running", restarts: int = 0, message: str | None = None) 
         (status(), status(), []),
         (status(), status(conditions=[condition("Running")]), [Note("Normal", "Running", "words")]),
         (status(conditions=[condition("Running")]), status(conditions=[condition("Running", message="more")]), []),
+        (status(phase="Running", conditions=[condition("Running")]),
+         status(phase="Pending", conditions=[condition("Running", False, "WaitingForNodes", "none runs")]),
+         [Note("Warning", "WaitingForNodes", "none runs")]),
+        (status(phase="Running", conditions=[condition("Running")]),
+         status(phase="Pending", conditions=[condition("Running", False, "QueuedAgain", "waiting for Kueue")]),
+         [Note("Normal", "QueuedAgain", "waiting for Kueue")]),
+        (status(phase="Pending", conditions=[condition("Running", False, "Starting")]),
+         status(phase="Pending", conditions=[condition("Running", False, "WaitingForNodes")]), []),
         (status(), status(conditions=[condition("Complete")]), [Note("Normal", "Succeeded", "words")]),
         (status(), status(conditions=[condition("Failed", reason="NodesFailed")]),
          [Note("Warning", "NodesFailed", "words")]),
@@ -48,9 +57,9 @@ def node(phase: str = "Running", restarts: int = 0, message: str | None = None) 
         (status(), status(units={"lost": 3}),
          [Note("Warning", "UnitsLost", "units lost with the nodes that had claimed them: 3 more, 3 in all")]),
         (status(nodes=[node()]), status(nodes=[node(restarts=1, message="boom")]),
-         [Note("Warning", "NodeRestarted", "node fast-0, restart 1: boom")]),
+         [Note("Warning", "NodeRestarted", "node fast-0, restart 1: boom", "fast-0")]),
         (status(nodes=[node(message="boom")]), status(nodes=[node("Failed", 3)]),
-         [Note("Warning", "NodeGivenUp", "node fast-0 is given up after 3 restarts: boom")]),
+         [Note("Warning", "NodeGivenUp", "node fast-0 is given up after 3 restarts: boom", "fast-0")]),
         (status(nodes=[node("Failed", 3)]), status(nodes=[node("Failed", 3)]), []),
     ],
 )  # fmt: skip
@@ -63,3 +72,23 @@ def test_many_failing_nodes_are_summed_up() -> None:
     told = transitions(status(), status(nodes=nodes))
     assert len(told) == 6
     assert told[-1] == Note("Warning", "NodeFailed", "and 3 more nodes")
+
+
+PHASES_TOLD = {
+    "Running": "Running",
+    "Suspended": "Suspended",
+    "Succeeded": "Succeeded",
+    "Failed": "NodesFailed",
+    "Pending": "WaitingForNodes",
+}
+
+
+@pytest.mark.parametrize("phase", get_args(RunPhase))
+def test_every_change_of_the_phase_is_told(phase: RunPhase) -> None:
+    kinds = {"Suspended": "Suspended", "Succeeded": "Complete", "Failed": "Failed"}
+    earlier = "Pending" if phase == "Running" else "Running"
+    before = status(phase=earlier, conditions=[condition("Running", earlier == "Running")])
+    reason = PHASES_TOLD[phase]
+    conditions = [condition("Running", phase == "Running", reason)]
+    conditions += [condition(kinds[phase], True, reason)] if phase in kinds else []
+    assert [note.reason for note in transitions(before, status(phase=phase, conditions=conditions))] == [reason]
