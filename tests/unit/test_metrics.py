@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,6 +14,8 @@ from gradientmail.mailbox.base import Operation, Outcome
 from gradientmail.metrics import COMMON, METRICS, OUTCOMES, VERSION, Labels, TrainerMetrics
 from gradientmail.progress import ExchangeProgress, NodeProgress
 from tests.promtool import Promtool
+
+pytestmark = pytest.mark.timeout(120, func_only=True)  # installing promtool may take longer
 
 PROGRESS = NodeProgress(
     learner="l",

@@ -15,6 +15,8 @@ from gradientmail.metrics import Metric
 from gradientrun.metrics import METRICS as CONTROLLER
 from tests.promtool import Promtool
 
+pytestmark = pytest.mark.timeout(120, func_only=True)  # installing promtool may take longer
+
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "charts/gradientmail/files/rules.yaml"
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,6 +15,8 @@ from gradientrun.runs import Manifest
 from gradientrun.status import derive_status
 from tests.promtool import Promtool
 from tests.unit.controller.manifests import START, a_run, at, observed, pod_manifest, run_manifest, running
+
+pytestmark = pytest.mark.timeout(120, func_only=True)  # installing promtool may take longer
 
 
 def shown(*runs: Manifest) -> Metrics:
