@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from gradientmail.run import MOST_NODES, Data
+from gradientmail.run import Data
+from gradientmail.run_status import MOST_LEARNERS
 from gradientmail.units import _tapered_spans
 from gradientrun.observed import Counts, PodView
-
-MOST_RECORDS = 3 * MOST_NODES
-"""Records that a status holds: each takes up to 400 bytes of the 1.5 MB that the API server stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,12 @@ def updated(before: Iterable[Record], pods: Iterable[PodView], counts: Mapping[s
 
 
 def kept(records: Sequence[Record], pods: Iterable[PodView]) -> list[Record]:
-    """Return the records to write: all, or as many as an object can hold.
+    """Return the records to write: all, or as many as a status can hold.
 
     Those that go first can be made again while their pods exist: of learners that have ended with last words, or
     without ever having claimed anything. Their counts are missed only once such a pod is deleted.
     """
-    surplus = len(records) - MOST_RECORDS
+    surplus = len(records) - MOST_LEARNERS
     if surplus <= 0:
         return list(records)
     claimed = {record.pod: record.claimed for record in records}

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from gradientmail.run_status import MOST_LEARNERS
+from gradientrun.cluster import APPLY
 from tests.cluster.harness.api import CONFIG_MAPS, JOBS, PODS, QUOTAS, RUNS, Object
+from tests.cluster.harness.controller import Controller
 from tests.cluster.harness.manifests import holding, queue_pool, run_manifest, scripted_pool
 from tests.cluster.harness.namespaces import Namespace
 from tests.cluster.harness.runs import Run
@@ -123,6 +126,26 @@ def test_a_run_deleted_and_applied_again_and_again_has_the_last_ones_children_al
     assert run.wait_phase("Succeeded", 80)["mailboxPrefix"].endswith(f"{run.uid}-1")
     assert run.uid not in uids
     until(lambda: {job["metadata"]["labels"]["gradientmail.io/run-uid"] for job in run.jobs()} == {run.uid}, "one", 60)
+
+
+def test_the_longest_status_is_stored_and_read_back(namespace: Namespace, controller: Controller) -> None:
+    name, pool = "r" * 63, "p" * 40
+    run = namespace.apply(run_manifest(name, [holding(pool, 1000)], suspend=True))
+    before = run.wait_phase("Suspended", 60)
+    learners = [
+        {"node": f"{pool}-{index % 1000}", "pod": f"{'r' * 46}-a0e57e-{index:09d}", "claimed": 1000, "consumed": 1000}
+        for index in range(MOST_LEARNERS)
+    ]
+    status = {**before, "learners": learners}
+    applied = {"apiVersion": "gradientmail.io/v1alpha1", "kind": "GradientRun", "metadata": {"name": name}}
+    query = {"fieldManager": "gradientrun-controller", "force": "true"}
+    path = RUNS.path(namespace.name, name, "status")
+    written = namespace.api.request("PATCH", path, {**applied, "status": status}, content=APPLY, query=query)
+    assert len(written["status"]["learners"]) == MOST_LEARNERS
+    summed = run.wait(lambda status: len(status["learners"]) == 1000, "a sum per node", 60)
+    assert {record["claimed"] for record in summed["learners"]} == {3000}
+    assert summed["phase"] == "Suspended"
+    assert controller.restarts() == 0
 
 
 NONSENSE = '{"learner":"l","node":"n","claimed":1e400,"consumed":-1,"step":"x","message":7}'

@@ -17,8 +17,8 @@ NodePhase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 NODES_LISTED = 50
 """Nodes that a status can list one by one; pools sum up all of them."""
-MOST_LEARNERS = 10_000
-"""Records that a status can hold: of 1,000 nodes, each with all its pods that still exist."""
+MOST_LEARNERS = 3_000
+"""Records that a status can hold: 400 bytes each, with the names and their owner, of the 1.5 MB that etcd takes."""
 
 Count = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(max_length=1024)]
