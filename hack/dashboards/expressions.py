@@ -64,14 +64,16 @@ def progress(select: str, by: str = "") -> str:
 
 
 def seconds_left(select: str) -> str:
-    """Return the time to the end: the controller's estimate, else what the units left take at the window's pace."""
-    left = f"{last_words('gradientmail_units', select, head='max')} - {_last_consumed(select)}"
-    pace = rate("gradientmail_units_consumed_total", select, "")
+    """Return the time to the end: the controller's estimate, else what the units left take at the window's pace.
+
+    The pace is a slope, of the processes that answer: a rate would be divided by the whole window, also by the part of
+    it before the run began. A process's counter never falls, and the next process has a series of its own.
+    """
+    consumed = f"gradientmail_units_consumed_total{{{select}}}"
+    left = f"{last_words('gradientmail_units', select, head='max')} - "
+    left += last_words("gradientmail_units_consumed_total", select)
+    pace = f"sum(deriv({consumed}{WINDOW}) and {consumed})"
     return f"max(gradientrun_estimated_remaining_seconds{{{select}}}) or ({left}) / ({pace} > 0)"
-
-
-def _last_consumed(select: str) -> str:
-    return last_words("gradientmail_units_consumed_total", select)
 
 
 def nodes(select: str, by: str = "") -> str:
@@ -92,15 +94,10 @@ def speed(select: str) -> str:
 
 
 def waiting(select: str, by: str) -> str:
-    """Return the share of its time that a node waits for data, 0 to 1.
-
-    A wait is added to the counter once it is over. A node whose counters stand still is in the middle of a wait if
-    its buffer is empty, and in the middle of a batch otherwise.
-    """
+    """Return the share of its time that a node waits for data, 0 to 1; nothing while one batch fills the window."""
     wait = rate("gradientmail_wait_seconds_total", select, by)
     train = rate("gradientmail_train_seconds_total", select, by)
-    still = f"({summed(by)} (gradientmail_buffered_batches{{{select}}}) == bool 0)"
-    return f"{wait} / ({wait} + {train} > 0) or {still}"
+    return f"{wait} / ({wait} + {train} > 0)"
 
 
 def quantile(of: float, histogram: str, select: str, by: str = "") -> str:

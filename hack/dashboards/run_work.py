@@ -64,8 +64,8 @@ GLANCE = Row(
             "number",
             "s",
             (Query(seconds_left(ONE_RUN)),),
-            "How long the units left will take: the controller's estimate, or where none is scraped, the pace of the "
-            "last five minutes, which is too low while the run is younger than that.",
+            "How long the units left will take: the controller's estimate, or where none is scraped, what the pace of "
+            "the last five minutes makes it.",
             NO_PACE,
             width=4,
             height=4,

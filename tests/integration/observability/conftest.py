@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.observability.scene import CORE_ROOT, Scene, watched_run
+from tests.integration.observability.scene import ROOT, Scene, watched_run
 from tests.promtool import Promtool
 from tests.servers import CREDENTIALS
 
-RULES = CORE_ROOT / "charts" / "gradientmail" / "files" / "rules.yaml"
+RULES = ROOT / "charts" / "gradientmail" / "files" / "rules.yaml"
 
 
 def evaluated_each_second(rules: Path, copy: Path) -> Path:

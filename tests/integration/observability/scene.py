@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
@@ -42,25 +42,7 @@ FIRST_LIMIT = 16
 UNITS_BELOW_FIRST_LIMIT = FIRST_LIMIT // UNIT_STEPS * LANES
 STAND_SECONDS = 7
 NO_LIMIT = 10**9
-CORE_ROOT = Path(__file__).parents[3]
-
-TASK = """
-import os, time
-from dataclasses import replace
-from pathlib import Path
-from tests.integration import tiny_task
-
-
-def task(setting):
-    tiny_task.hook = lambda step: time.sleep(float(os.environ["PACE"]))
-    made = tiny_task.task(setting)
-    def sequences(start, count):
-        while start // setting.batch >= int(Path("limit").read_text()):
-            time.sleep(0.02)
-        return made.sequences(start, count)
-
-    return replace(made, sequences=sequences)
-"""
+ROOT = Path(__file__).parents[3]
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "gradientmail.io/v1alpha1",
@@ -69,7 +51,7 @@ MANIFEST: dict[str, Any] = {
     "spec": {
         "data": {"steps": STEPS, "batch": 4, "lanes": LANES, "unitSteps": UNIT_STEPS},
         "trainer": {
-            "task": "watched:task",
+            "task": "tests.integration.observability.watched_task:task",
             "microBatch": 2,
             "logEvery": 1,
             "prefetch": 2,
@@ -169,6 +151,8 @@ class Nodes:
     folder: Path
     url: str
     stack: ExitStack
+    paces: Mapping[str, float]
+    """Seconds that a batch takes on each node."""
     ports: dict[str, int]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -178,9 +162,10 @@ class Nodes:
         environment = {
             **os.environ,
             **CREDENTIALS,
-            "PYTHONPATH": str(CORE_ROOT),
+            "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
-            "PACE": str(PACES[node]),
+            "PACE": str(self.paces[node]),
+            "LIMIT_FILE": "limit",
             "GRADIENTMAIL_NODE": node,
             "GRADIENTMAIL_LEARNER": learner,
             "GRADIENTMAIL_MAILBOX": self.url,
@@ -216,9 +201,35 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Everything that a scene needs, before any node has been started."""
+
+    scene: Scene
+    nodes: Nodes
+    store: int
+    """The process of moto's server, which may be stopped and continued."""
+
+
 @contextmanager
 def watched_run(program: Path, folder: Path, rules: Path) -> Iterator[Scene]:
     """Run the scene to its end and give it, with Prometheus still answering."""
+    learners = ("a-0.1", "b-0.1", "c-0.1", "c-0.2")
+    with staged(program, folder, [rules], MANIFEST, PACES, learners) as stage:
+        _play(stage.scene, stage.nodes, stage.store)
+        yield stage.scene
+
+
+@contextmanager
+def staged(
+    program: Path,
+    folder: Path,
+    rules: Sequence[Path],
+    manifest: Mapping[str, Any],
+    paces: Mapping[str, float],
+    learners: Sequence[str],
+) -> Iterator[Stage]:
+    """Start a store, its gateway and a Prometheus that scrapes a port of each learner, every second."""
     with ExitStack() as stack:
         moto, pid = stack.enter_context(moto_process())
         gateway = _Gateway(moto.removeprefix("http://"))
@@ -226,16 +237,23 @@ def watched_run(program: Path, folder: Path, rules: Path) -> Iterator[Scene]:
         bucket = "watched"
         _create_bucket(moto, bucket)
         url = f"s3://{bucket}/runs/first"
-        ports = {learner: free_port() for learner in ("a-0.1", "b-0.1", "c-0.1", "c-0.2")}
-        manifest = json.loads(json.dumps(MANIFEST))
-        manifest["spec"]["mailbox"] = {"url": f"s3://{bucket}/runs", "endpointURL": gateway.url, "addressing": "Path"}
-        (folder / "run.json").write_text(json.dumps(manifest))
-        (folder / "watched.py").write_text(TASK)
+        mailbox = {"url": f"s3://{bucket}/runs", "endpointURL": gateway.url, "addressing": "Path"}
+        (folder / "run.json").write_text(json.dumps({**manifest, "spec": {**manifest["spec"], "mailbox": mailbox}}))
+        ports = {learner: free_port() for learner in learners}
         jobs = [scraping("trainers", [f"127.0.0.1:{port}" for port in ports.values()])]
-        prometheus = stack.enter_context(prometheus_server(program, folder, jobs, [rules]))
+        prometheus = stack.enter_context(prometheus_server(program, folder, jobs, rules))
         scene = Scene(prometheus, open_mailbox(url, s3=S3Options(endpoint_url=moto)))
-        _play(scene, Nodes(folder, url, stack, ports), pid)
-        yield scene
+        yield Stage(scene, Nodes(folder, url, stack, paces, ports), pid)
+
+
+@contextmanager
+def outage(store: int) -> Iterator[None]:
+    """Stop the store's process for a block."""
+    os.kill(store, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(store, signal.SIGCONT)
 
 
 def _create_bucket(endpoint: str, name: str) -> None:
@@ -272,12 +290,9 @@ def _play(scene: Scene, nodes: Nodes, store: int) -> None:
     nodes.until(lambda: (prometheus.value(_TRAINED_BY_SECOND) or 0) >= 12, "the second process of c-0 to have trained")
     moments.steady = time.time()
 
-    os.kill(store, signal.SIGSTOP)
-    try:
+    with outage(store):
         nodes.until(lambda: _fails(prometheus), "every node to wait, and its requests to fail")
         moments.outage = time.time()
-    finally:
-        os.kill(store, signal.SIGCONT)
 
     nodes.hold_back_from(0)
     nodes.until(lambda: _stands(scene), "the nodes to stand still")
