@@ -176,7 +176,7 @@ def read_observed(run: Run, jobs: list[Manifest], pods: list[Manifest]) -> Obser
     """Return the views of the run's own children among objects that carry its name."""
     return Observed(
         jobs=tuple(sorted((read_job(job) for job in jobs if _is_owned(job, run)), key=lambda job: job.name)),
-        pods=tuple(sorted((read_pod(pod) for pod in pods if _is_labelled(pod, run)), key=_pod_order)),
+        pods=tuple(sorted((read_pod(pod) for pod in pods if _is_a_jobs(pod, run)), key=_pod_order)),
     )
 
 
@@ -185,8 +185,10 @@ def _is_owned(manifest: Manifest, run: Run) -> bool:
     return any(owner.get("uid") == run.uid for owner in owners)
 
 
-def _is_labelled(manifest: Manifest, run: Run) -> bool:
-    return label(manifest, names.RUN_UID_LABEL) == run.uid
+def _is_a_jobs(manifest: Manifest, run: Run) -> bool:
+    # A copy made with `kubectl debug --keep-labels` has the labels, and no Job for an owner.
+    owners = manifest["metadata"].get("ownerReferences") or []
+    return label(manifest, names.RUN_UID_LABEL) == run.uid and any(owner.get("kind") == "Job" for owner in owners)
 
 
 def _pod_order(pod: PodView) -> tuple[str, int, datetime, str]:

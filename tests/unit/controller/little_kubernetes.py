@@ -135,6 +135,7 @@ class Kubernetes:
             "name": name, "namespace": "team", "uid": uid, "creationTimestamp": text(self.now),
             "labels": template["metadata"]["labels"] | {INDEX: str(index)},
             "annotations": {FAILURES: str(failures)},
+            "ownerReferences": [{"kind": "Job", "uid": job["metadata"]["uid"], "controller": True}],
         }  # fmt: skip
         env = {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
         (volume,) = [item for item in template["spec"]["volumes"] if item["name"] == "run"]

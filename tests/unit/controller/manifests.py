@@ -104,6 +104,7 @@ def pod_manifest(
             "batch.kubernetes.io/job-completion-index": index,
         },
         "annotations": {"batch.kubernetes.io/job-index-failure-count": str(failures)},
+        "ownerReferences": [{"kind": "Job", "uid": f"job-{pool}-{attempt}", "controller": True}],
     }
     if deleted is not None:
         metadata["deletionTimestamp"] = text(deleted)

@@ -56,6 +56,19 @@ def begun(**spec: Any) -> Run:
     return a_run(status=derive_status(run, Observed(), at(0)), **spec)
 
 
+def test_the_message_of_a_killed_learner_is_newer_than_what_was_scraped() -> None:
+    before = derive_status(
+        a_run(), observed(a_run(), pod_manifest(**running()), counts={"first-fast-0-aaaaa": Counts(2, 1)}), at(10)
+    )
+    run = a_run(status=before)
+    killed = pod_manifest(**ended(137, last_words(4, 2, phase="training"), reason="OOMKilled"))
+    status = derive_status(run, observed(run, killed), at(70))
+    assert (status["units"]["claimed"], status["units"]["consumed"], status["units"]["lost"]) == (4, 2, 2)
+    silent = pod_manifest(**ended(139, last_words(4, 2, phase="training")))
+    words = derive_status(run, observed(run, silent), at(70))["nodes"][0]["message"]
+    assert words == "it ended without a word: see the end of its log (exit code 139)"
+
+
 def test_the_first_status_records_the_prefix_before_anything_exists() -> None:
     assert status_of(a_run(), seconds=0) == {
         "observedGeneration": 1,
@@ -392,6 +405,12 @@ def test_children_of_an_earlier_run_of_the_same_name_do_not_count() -> None:
     pod["metadata"]["labels"]["gradientmail.io/run-uid"] = "another"
     job["metadata"]["ownerReferences"] = [{"uid": "another"}]
     assert verdict(status_of(begun(), pod, job))[1] == "Starting"
+
+
+def test_a_copy_of_a_pod_for_debugging_does_not_count() -> None:
+    copy = pod_manifest("fast-0", "copy", created=9, **running())
+    copy["metadata"]["ownerReferences"] = []
+    assert status_of(begun(), pod_manifest(**running()), copy)["nodesRunning"] == 1
 
 
 def test_a_spec_that_this_version_cannot_read_is_no_lasting_end() -> None:

@@ -149,7 +149,7 @@ def test_only_what_is_read_is_kept() -> None:
     assert kept["spec"] == {}
     assert kept["status"] == pod["status"]
     assert sorted(kept["metadata"]) == [
-        "annotations", "creationTimestamp", "labels", "name", "namespace", "resourceVersion", "uid",
+        "annotations", "creationTimestamp", "labels", "name", "namespace", "ownerReferences", "resourceVersion", "uid",
     ]  # fmt: skip
     assert kept["metadata"]["annotations"] == {"batch.kubernetes.io/job-index-failure-count": "0"}
     assert slim(RUNS, run_manifest())["spec"] == run_manifest()["spec"]
