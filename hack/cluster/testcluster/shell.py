@@ -13,6 +13,7 @@ from .errors import ClusterError
 
 HEARTBEAT_SECONDS = 20.0
 LINES_SHOWN = 15
+LINE_LENGTH = 80
 
 
 def say(message: str) -> None:
@@ -111,9 +112,14 @@ def _watch(process: subprocess.Popen[bytes], what: str, log: Path, started: floa
             elapsed = time.monotonic() - started
             if elapsed > timeout_seconds:
                 raise ClusterError(f"{what} did not end within {timeout_seconds:g} s; see {log}.") from None
-            say(f"{what}: {elapsed:.0f} s; {_last_lines(log.read_text(errors='replace'), 1)}")
+            say(f"{what}: {elapsed:.0f} s; {shorten(_last_lines(log.read_text(errors='replace'), 1))}")
         else:
             return
+
+
+def shorten(line: str) -> str:
+    """The line, cut to what a terminal shows in one row beside a name."""
+    return line if len(line) <= LINE_LENGTH else f"{line[: LINE_LENGTH - 1]}…"
 
 
 def _last_lines(text: str, count: int = LINES_SHOWN) -> str:

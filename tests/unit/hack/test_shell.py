@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hack.cluster.testcluster.errors import ClusterError
-from hack.cluster.testcluster.shell import run, run_logged, succeeds, wait_until
+from hack.cluster.testcluster.shell import run, run_logged, shorten, succeeds, wait_until
 
 
 def test_output_is_returned() -> None:
@@ -43,3 +43,8 @@ def test_a_wait_ends_with_what_was_awaited() -> None:
     with pytest.raises(ClusterError) as ended:
         wait_until(lambda: False, "the sun to rise", timeout_seconds=0.0, hint="It is night.")
     assert str(ended.value) == "Waited 0 s for the sun to rise. It is night."
+
+
+def test_a_long_line_is_cut_to_one_row() -> None:
+    assert shorten("x" * 80) == "x" * 80
+    assert shorten("x" * 79 + "yz") == "x" * 79 + "…"
