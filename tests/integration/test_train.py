@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +33,7 @@ from gradientmail.training.logs import logging_to
 from gradientmail.training.node import NodeOptions
 from gradientmail.training.program import Node, OutOfMemory
 from tests.integration import tiny_task
+from tests.promtool import Promtool
 
 
 @pytest.fixture(autouse=True)
@@ -317,15 +320,21 @@ def test_short_dataset_says_how_many_steps_it_serves(tmp_path: Path) -> None:
     assert list(trial.box.list("units/")) == []
 
 
-def test_metrics_and_probes_during_the_run(tmp_path: Path, at_step: Callable[..., None]) -> None:
+def test_metrics_and_probes_during_the_run(tmp_path: Path, at_step: Callable[..., None], promtool: Promtool) -> None:
     trial = Trial(tmp_path)
     seen: dict[str, str] = {}
 
-    def scrape() -> None:
+    def read(path: str) -> str:
         port = trial.events("serving")[0]["port"]
-        for path in ("/metrics", "/livez", "/readyz"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-                seen[path] = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def scrape() -> None:
+        deadline = time.monotonic() + 20
+        receipts = re.compile(r"^gradientmail_units_consumed_total\S+ 2\.0$", re.MULTILINE)
+        while not receipts.search(read("/metrics")) and time.monotonic() < deadline:
+            time.sleep(0.01)  # receipts are written by a thread of their own
+        seen.update({path: read(path) for path in ("/metrics", "/livez", "/readyz")})
 
     at_step(4, scrape)
     assert trial.train(metrics_port=0) is Exit.OK
@@ -340,6 +349,7 @@ def test_metrics_and_probes_during_the_run(tmp_path: Path, at_step: Callable[...
     ):
         assert line in seen["/metrics"]
     assert 'operation="put_if_absent",outcome="ok",run="first"' in seen["/metrics"]
+    assert promtool.check_metrics(seen["/metrics"]) == ""
 
 
 def test_slowed_node_sleeps_and_a_signal_ends_its_sleep(tmp_path: Path, at_step: Callable[..., None]) -> None:
