@@ -23,6 +23,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from gradientmail import metrics
 from gradientrun.names import METRICS_PORT
 from gradientrun.observed import MOST_COUNTED, Counts
 
@@ -35,9 +36,9 @@ MOST_BYTES = 1_000_000
 MOST_SAMPLES = 16
 """What is read of the wanted metrics: a trainer gives each once."""
 
-CLAIMED = "gradientmail_units_claimed_total"
-CONSUMED = "gradientmail_units_consumed_total"
-STEP = "gradientmail_step"
+CLAIMED = f"{metrics.CLAIMED.name}_total"
+CONSUMED = f"{metrics.CONSUMED.name}_total"
+STEP = metrics.STEP.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,10 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
+from gradientmail.metrics import Labels, TrainerMetrics
+from gradientmail.progress import NodeProgress
 from gradientrun import progress
 from gradientrun.observed import Counts
 from gradientrun.progress import Progress, Target, read_counts
@@ -73,6 +76,13 @@ def test_a_page_of_a_trainer() -> None:
 )
 def test_pages_that_say_little_or_nonsense(page: str, counts: Counts | None) -> None:
     assert read_counts(page, NODE) == counts
+
+
+def test_the_page_that_a_trainer_makes() -> None:
+    told = NodeProgress("learner", "fast-0", claimed=12, consumed=11, step=239)
+    page = generate_latest(TrainerMetrics(Labels(**NODE), units=800, progress=lambda: told).registry).decode()
+    assert read_counts(page, NODE) == Counts(claimed=12, consumed=11, step=239)
+    assert read_counts(page, NODE | {"node": "fast-1"}) is None
 
 
 @pytest.mark.parametrize("label", ["namespace", "run", "node"])
