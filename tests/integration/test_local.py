@@ -28,7 +28,7 @@ def test_a_run_ends_well_and_its_folder_tells_all_of_it(tmp_path: Path) -> None:
     assert sum(node["units"] for node in record["report"]["nodes"]) == 24
     assert record["ends"][0]["first_held_out_loss"] == 1.0
     assert json.loads((folder.out / "report.json").read_text()) == record["report"]
-    for name in ("timeline.png", "timeline.svg", "manifest.yaml", "nodes/a-0.log", "nodes/b-0.json"):
+    for name in ("report.html", "timeline.png", "timeline.svg", "manifest.yaml", "nodes/a-0.log", "nodes/b-0.json"):
         assert (folder.out / name).stat().st_size > 0
     assert "tiny: 2 nodes, folder out" in done.stderr
 

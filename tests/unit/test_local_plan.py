@@ -11,7 +11,12 @@ TWO_POOLS = ["a", "b"]
 
 
 def plans(
-    *, gpus: list[str], join: bool = False, cores: int = 8, environment: dict[str, str] | None = None
+    *,
+    gpus: list[str],
+    join: bool = False,
+    cores: int = 8,
+    environment: dict[str, str] | None = None,
+    metrics: bool = False,
 ) -> list[NodePlan]:
     run = manifest(TWO_POOLS, steps=4, unit_steps=1, lanes=2)
     more = run.model_dump(by_alias=True)
@@ -26,6 +31,7 @@ def plans(
         cores=cores,
         gpus=gpus,
         environment=environment or {},
+        metrics=metrics,
     )
 
 
@@ -42,6 +48,12 @@ def test_each_node_is_a_trainer_with_a_learner_of_its_own() -> None:
 
 def test_joining_is_passed_on() -> None:
     assert all(plan.arguments[-1] == "--join" for plan in plans(gpus=[], join=True))
+
+
+def test_nodes_serve_metrics_on_loopback_if_asked_to_and_else_none() -> None:
+    served = plans(gpus=[], metrics=True)[0].arguments
+    assert [served[served.index(name) + 1] for name in ("--metrics-port", "--metrics-host")] == ["0", "127.0.0.1"]
+    assert "--metrics-port" not in plans(gpus=[])[0].arguments
 
 
 def test_gpus_are_dealt_round() -> None:
