@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -25,7 +26,9 @@ async def serving(controller: Controller, registry: CollectorRegistry, port: int
         return web.Response(text=words + "\n", status=status)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        # In a thread: of 200 runs of 50 nodes it is 33,000 lines, a quarter of a second.
+        page = await asyncio.to_thread(generate_latest, registry)
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     application = web.Application()
     application.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)])
