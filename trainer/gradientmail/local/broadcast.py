@@ -41,10 +41,11 @@ class Broadcast:
             case {"event": "serving", "port": int(port)}:
                 self.metrics.listens(node, port)
 
-    def settle(self, view: RunView, state: RunState) -> None:
-        """Show what came of the run: how its nodes ended, and what the mailbox says."""
+    def end(self, view: RunView, state: RunState | None) -> None:
+        """Show what came of the run: how its nodes ended, and what the mailbox says if it could be read."""
         self.live.show(view)
-        self.live.settle(state)
+        if state is not None:
+            self.live.settle(state)
 
 
 @contextmanager

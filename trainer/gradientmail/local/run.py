@@ -80,6 +80,16 @@ def noted_signals() -> Iterator[Stops]:
             signal.signal(number, handler)
 
 
+@dataclass(frozen=True)
+class Stage:
+    """What a run here is, where it lies, what its lines have told, and what is shown of it."""
+
+    manifest: GradientRun
+    place: Place
+    history: History
+    shown: Broadcast | None
+
+
 def wait_for_a_signal() -> None:
     """Return once SIGINT, SIGTERM or SIGHUP has come. For the main thread alone."""
     with noted_signals() as stops:
@@ -116,6 +126,7 @@ def run_here(
     )
     view, history = _first_view(manifest, plans), History()
     shown = _served(manifest, place, history, view, options, open_until)
+    stage = Stage(manifest, place, history, shown)
     headline = [f"{manifest.metadata.name}: {count(len(plans), 'node')}, folder {place.folder}"]
     with noted_signals() as stops:
         hearing = [history.note, shown.note] if shown else [history.note]
@@ -126,7 +137,7 @@ def run_here(
         if not options.join:
             withdraw(place.box, [plan.learner for plan in plans])
         raise UserError(mistake.message)
-    return _summary(manifest, place, watch, stops, options, history, shown)
+    return _summary(stage, watch, stops, picture=options.picture)
 
 
 def _served(
@@ -219,23 +230,15 @@ class Watch:
             self._screen.say(text)
 
 
-def _summary(
-    manifest: GradientRun,
-    place: Place,
-    watch: Watch,
-    stops: Stops,
-    options: LocalOptions,
-    history: History,
-    shown: Broadcast | None,
-) -> Summary:
-    ends, views = watch.ends, watch.view.nodes
-    state, notes = _final_state(place, manifest)
+def _summary(stage: Stage, watch: Watch, stops: Stops, *, picture: bool) -> Summary:
+    place, ends, views = stage.place, watch.ends, watch.view.nodes
+    state, notes = _final_state(place, stage.manifest)
     state = with_farewells(state, place.box, ends, views)
-    if shown:
-        shown.settle(watch.view, state)
-    view = replace(View.of(state), loss=history.told().loss)
+    if stage.shown:
+        stage.shown.end(watch.view, None if notes else state)
+    view = replace(View.of(state), loss=stage.history.told().loss)
     code = exit_code(ends, missing=missing_units(state, {end.learner for end in ends}), stopped_by=stops.first)
-    files = _written(place, view, notes, picture=options.picture)
+    files = _written(place, view, notes, picture=picture)
     return Summary(view.figures, ends, views, code, place.folder, place.mailbox, files, notes)
 
 
