@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from gradientmail.run_status import RunStatus
+from gradientrun.names import QUEUE_LABEL
 from gradientrun.observed import Observed, read_observed
-from gradientrun.plan import Create, Plan, asked, plan
+from gradientrun.plan import Create, Plan, SuspendJob, asked, plan
 from gradientrun.runs import Manifest, Run, read_run
 from gradientrun.status import derive_status
 from gradientrun.verdict import condition
@@ -93,6 +94,8 @@ class Life(RuleBasedStateMachine):
                 assert attempt == str(status["attempt"]) == str(self.spec.get("attempt", 1))
                 assert status["mailboxPrefix"].endswith(f"-{attempt}")
                 assert {child["metadata"]["labels"]["gradientmail.io/attempt"] for child in children} <= {attempt}
+            if isinstance(action, SuspendJob):
+                assert QUEUE_LABEL not in self.kubernetes.jobs[action.name]["metadata"]["labels"], "that is Kueue's"
             self.kubernetes.carry_out(action)
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 20.0, 70.0]))
@@ -155,11 +158,25 @@ class Life(RuleBasedStateMachine):
     def another_attempt_is_asked_for(self) -> None:
         self.spec["attempt"] = self.spec.get("attempt", 1) + 1
 
+    @rule(queue=st.sampled_from(["", "gpus", "others"]))
+    def it_is_given_to_a_queue_or_taken_from_it(self, queue: str) -> None:
+        self.manifest["metadata"]["labels"] = {QUEUE_LABEL: queue} if queue else {}
+
+    @rule(admit=st.booleans())
+    def kueue_admits_or_preempts(self, admit: bool) -> None:
+        self.let_kueue(admit=admit)
+
+    def let_kueue(self, *, admit: bool) -> None:
+        for job in self.kubernetes.jobs.values():
+            if QUEUE_LABEL in job["metadata"]["labels"] and not job["status"].get("conditions"):
+                job["spec"]["suspend"] = not admit
+
     def teardown(self) -> None:
         """Nobody interferes any more: kubelets and trainers do their work, and the run comes to its end."""
         self.spec["suspend"] = False
         for _ in range(60):
             decided = self.reconcile()
+            self.let_kueue(admit=True)
             self.kubernetes.step_jobs()
             for name in list(self.kubernetes.pods):
                 self.kubernetes.start(name)
