@@ -14,6 +14,7 @@ from torch import nn
 from gradientmail.exchange import Diverged, ExchangeMismatch, ExchangeUnreadable, Session
 from gradientmail.exchange.assembling import NoExchange, assembled, metadata_of
 from gradientmail.exchange.keys import RUN
+from gradientmail.exchange.session import poll_seconds_after
 from gradientmail.layout import FINAL
 from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
@@ -364,6 +365,23 @@ def test_models_that_cannot_be_exchanged_are_refused() -> None:
         session(nn.LazyLinear(3), MemoryStore(), "node-0")
     with pytest.raises(ValueError, match=r"'weight' is .*complex64"):
         session(nn.Linear(2, 2, bias=False, dtype=torch.complex64), MemoryStore(), "node-0")
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "steps", "advanced", "seconds"),
+    [
+        (0.0, 0, 0, 0.05),
+        (10.0, 1, 0, 0.5),
+        (100.0, 500, 2, 0.5),  # ten rounds by its own steps
+        (100.0, 100, 10, 0.5),  # two by its own steps, ten by those of a faster node
+        (10.0, 1000, 20, 0.05),
+        (1000.0, 50, 1, 5.0),
+    ],
+)
+def test_a_node_looks_twenty_times_in_a_round_of_the_fastest(
+    elapsed: float, steps: int, advanced: int, seconds: float
+) -> None:
+    assert poll_seconds_after(elapsed, steps, sync_every=50, advanced=advanced) == seconds
 
 
 def test_misuse_is_told() -> None:

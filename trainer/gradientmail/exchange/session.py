@@ -107,8 +107,8 @@ class Session:
             None: as long as `patience_seconds`.
         outage_seconds: how long the store may not answer before `step` raises MailboxUnavailable.
         flush_seconds: how long leaving the block may wait until this node's last steps are merged.
-        poll_seconds: how often to look for rounds; None: a twentieth of the time of `sync_every`
-            steps, between 0.05 s and 5 s.
+        poll_seconds: how often to look for rounds; None: a twentieth of the time between them so far,
+            or of `sync_every` steps before there were any, between 0.05 s and 5 s.
         observer: told of each event, not in `step`.
         clock: seconds that only advance, for patience.
 
@@ -234,6 +234,7 @@ class Session:
         timing = Timing(self._options.patience_seconds, self._options.takeover_seconds)
         self._driver.patience, self._driver.given_up = self._patience(self._stop), self._stop.is_set
         self._learner = Learner(self._learner_id, founding, anchors, timing, self._clock)
+        self._joined = tuple(anchor.version for anchor in anchors)
         self._thread.start()
         return self
 
@@ -351,9 +352,9 @@ class Session:
         if self._options.poll_seconds is not None:
             return self._options.poll_seconds
         assert self._entered_at is not None
-        per_step = (self._clock() - self._entered_at) / max(1, learner.work.steps)
-        wanted = per_step * self._agreement.sync_every / POLLS_PER_ROUND
-        return min(max(wanted, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS)
+        advanced = max(chain.newest - joined for chain, joined in zip(learner.chains, self._joined, strict=True))
+        elapsed = self._clock() - self._entered_at
+        return poll_seconds_after(elapsed, learner.work.steps, self._agreement.sync_every, advanced)
 
     def _in_use(self) -> LearnerInUse:
         return LearnerInUse.named(self._learner_id)
@@ -387,3 +388,12 @@ class Session:
             counts.staleness_steps = adoption.staleness
             counts.staleness_steps_total += adoption.staleness
             self._observer.adopted(event.fragment, adoption.version.version, adoption.merged, adoption.staleness)
+
+
+def poll_seconds_after(elapsed: float, steps: int, sync_every: int, advanced: int) -> float:
+    """Return how often to look for rounds: a part of the time between them so far, in seconds. Pure.
+
+    The fastest node sets the pace of the rounds; a slow one learns it from how far the versions have advanced.
+    """
+    rounds = max(1.0, steps / sync_every, advanced)
+    return min(max(elapsed / rounds / POLLS_PER_ROUND, SHORTEST_POLL_SECONDS), LONGEST_POLL_SECONDS)
