@@ -65,7 +65,9 @@ class Metric:
 
 UNITS = Metric("gradientmail_units", "gauge", "Units of the run's data grid, over all nodes.")
 CLAIMED = Metric("gradientmail_units_claimed", "counter", "Units that this node owns.")
-CONSUMED = Metric("gradientmail_units_consumed", "counter", "Units that this node has trained to their last batch.")
+CONSUMED = Metric(
+    "gradientmail_units_consumed", "counter", "Units that this node has trained; their receipts are written."
+)
 CONFLICTS = Metric("gradientmail_claim_conflicts", "counter", "Units that this node tried and another one owned.")
 BUFFERED = Metric("gradientmail_buffered_batches", "gauge", "Batches loaded and not yet taken by the training loop.")
 BATCHES = Metric("gradientmail_batches", "counter", "Batches trained: optimizer steps of this node.")

@@ -78,7 +78,7 @@ class NodeProgress:
     claimed: int = 0
     """Units this learner owns."""
     consumed: int = 0
-    """Units it has trained to their last batch."""
+    """Units it has trained to their last batch and written the receipt of."""
     conflicts: int = 0
     """Claims lost to another node."""
     batches: int = 0

@@ -329,6 +329,7 @@ def test_receipts_that_cannot_be_written_are_counted_as_pending_and_logged(caplo
     ):
         assert list(batches) == ["a.0"]
     assert "1 receipts could not be written" in caplog.text
+    assert (batches.statistics.claimed, batches.statistics.consumed) == (1, 0)
 
 
 def test_an_unforeseen_error_at_one_receipt_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -344,6 +345,7 @@ def test_an_unforeseen_error_at_one_receipt_costs_no_other(caplog: pytest.LogCap
     ):
         list(batches)
     assert keys(store, "consumed/") == ["consumed/b", "consumed/c"]
+    assert batches.statistics.consumed == 2
     assert [record.getMessage() for record in caplog.records] == [
         "the receipt of unit a met an unforeseen error",
         "1 receipts could not be written: these units will be counted as lost",

@@ -59,7 +59,7 @@ class QueueStatistics:
     claimed: int = 0
     """Units this learner owns."""
     consumed: int = 0
-    """Units of which the loop has asked for the batch after the last."""
+    """Units of which the loop has asked for the batch after the last and, with receipts, whose receipt is written."""
     conflicts: int = 0
     """Units tried that another learner turned out to own."""
     requests: int = 0
