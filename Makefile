@@ -67,6 +67,7 @@ bench: $(STAMP)  ## Every benchmark, one line per figure (about 12 minutes)
 	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.claims
 	$(BIN)/python -m bench.report
+	$(BIN)/python -m bench.scrape
 	$(BIN)/python -m bench.loop
 	$(BIN)/python -m bench.balance
 
