@@ -20,7 +20,7 @@ from tests.browser import Browser
 from tests.integration.local_runs import Folder, children_of, ended, until
 from tests.promtool import Promtool
 
-pytestmark = pytest.mark.timeout(1200)  # the first one may have to install Chromium
+pytestmark = pytest.mark.timeout(400, func_only=True)  # Chromium may have to be installed first
 
 
 def served_at(process: subprocess.Popen[str]) -> str:

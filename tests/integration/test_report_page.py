@@ -11,7 +11,7 @@ from tests.browser import Browser, Tab
 from tests.integration.stored_runs import called, stored_at_once
 from tests.unit.report.simulated import state
 
-pytestmark = pytest.mark.timeout(1200)  # the first one may have to install Chromium
+pytestmark = pytest.mark.timeout(400, func_only=True)  # Chromium may have to be installed first
 
 PAGE = {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.25}
 SMALL = state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0))
