@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gradientmail.commands.plan import numbers, pool_speeds
+from gradientmail.commands.plan import numbers, plan_lines, pool_speeds
 from gradientmail.exits import UserError
 from gradientmail.manifest import parse_manifest
 from gradientmail.prediction import (
@@ -17,7 +18,7 @@ from gradientmail.prediction import (
     Requests,
     predict,
 )
-from gradientmail.run import Spec
+from gradientmail.run import Exchange, Spec
 
 RUN = """\
 apiVersion: gradientmail.io/v1alpha1
@@ -65,6 +66,43 @@ def test_requests_are_counted_to_the_last() -> None:
     assert prediction.requests.total == 136
     assert prediction.cost == pytest.approx((32 + 68) * 0.005 / 1000 + 32 * 0.0004 / 1000)
     assert prediction.heartbeats_per_hour == Requests(put=960, delete=960)
+
+
+def exchanging(sync_every: int = 2, **exchange: Any) -> Spec:
+    base = spec()
+    wanted = Exchange(sync_every=sync_every, **exchange)
+    return base.model_copy(update={"trainer": base.trainer.model_copy(update={"exchange": wanted})})
+
+
+def test_requests_of_the_exchange_are_those_of_its_rounds() -> None:
+    # The fastest of four nodes trains 11 batches, so it opens five rounds of each of three fragments.
+    prediction = predict(exchanging(fragments=3), SPEEDS)
+    contributors, closers, looks = 4 * 15, 15, 4 * 5 * 20
+    assert prediction.exchange == Requests(
+        list=looks + 2 * contributors + closers,
+        put=2 * contributors + 4 * closers,
+        get=2 * contributors + 6 * closers,
+        delete=closers,
+    )
+    assert prediction.exchange_cost == pytest.approx((535 + 180) * 0.005 / 1000 + 210 * 0.0004 / 1000)
+
+
+def test_what_the_exchange_costs_is_told_unless_there_is_none() -> None:
+    told = list(plan_lines(predict(exchanging(fragments=3), SPEEDS), listed=True))
+    assert (
+        "the exchange adds about 940 requests: less than $0.01; "
+        "a larger spec.trainer.exchange.syncEvery or fewer fragments make it less"
+    ) in told
+    assert not [
+        line for line in plan_lines(predict(exchanging(mode="Solo"), SPEEDS), listed=True) if "exchange" in line
+    ]
+
+
+def test_without_momentum_or_rounding_the_closer_writes_less_and_solo_nothing() -> None:
+    whole = predict(exchanging(fragments=3), SPEEDS).exchange
+    plain = predict(exchanging(fragments=3, outer_momentum=0.0, transfer_dtype="Float32"), SPEEDS).exchange
+    assert whole.put - plain.put == 2 * 15
+    assert predict(exchanging(mode="Solo"), SPEEDS).exchange == Requests()
 
 
 def test_with_seconds_heartbeats_are_counted_too() -> None:

@@ -1,7 +1,8 @@
 """What a run will do and cost, from its manifest and the nodes' speeds alone. Pure; runs nothing.
 
 Counts of requests are those of an undisturbed run: a claim that another node wins costs a write
-and a read more. Prices are AWS's list prices; other stores and regions have others.
+and a read more. Those of the exchange depend on when rounds meet, and are estimates. Prices are
+AWS's list prices; other stores and regions have others.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ NODE = Requests(list=2, put=5, get=2, delete=1)
 """A node's coming and going: the run's manifest, its registration, its last look for work and heartbeat, its model and
 farewell."""
 
+LOOKS = 20
+"""Listings by which a node looks for rounds between two of them, with the default of pollSeconds."""
+
 S3_PRICES: Mapping[str, float] = {"list": 0.005, "put": 0.005, "get": 0.0004, "delete": 0.0}
 """US dollars for a thousand requests: S3 Standard in us-east-1."""
 S3_PRICES_AS_OF = "2025"
@@ -93,6 +97,10 @@ class Prediction:
     """Without heartbeats if `step_seconds` is not known."""
     cost: float
     """US dollars for the requests."""
+    exchange: Requests
+    """What the parameter exchange adds, an estimate: as if every node took part in each round of each fragment."""
+    exchange_cost: float
+    """US dollars for that."""
     heartbeats_per_hour: Requests
     step_seconds: float | None
     advice: tuple[str, ...]
@@ -138,15 +146,19 @@ def predict(
     result = _simulated(units, nodes, spec.trainer)
     scale = step_seconds or 1.0
     requests = requests_of(len(units), result, step_seconds)
+    parts = _node_predictions(units, nodes, result, scale)
+    exchange = exchange_requests(spec, most_batches=round(max(part.share for part in parts) * _batches(spec)))
     return Prediction(
         units=len(units),
-        batches=spec.data.steps * spec.data.lanes,
-        nodes=_node_predictions(units, nodes, result, scale),
+        batches=_batches(spec),
+        nodes=parts,
         makespan=result.makespan * scale,
         ideal=result.ideal * scale,
         fixed_split=result.fixed_split * scale,
         requests=requests,
         cost=requests.cost(prices),
+        exchange=exchange,
+        exchange_cost=exchange.cost(prices),
         heartbeats_per_hour=HEARTBEAT.times(round(3600 / HEARTBEAT_SECONDS) * len(nodes)),
         step_seconds=step_seconds,
         advice=tuple(_advice(spec, nodes, result)),
@@ -161,6 +173,26 @@ def requests_of(units: int, result: Simulation, step_seconds: float | None) -> R
     """Return the requests of the run; heartbeats are counted where a step's seconds are known."""
     beats = sum(int(time * (step_seconds or 0.0) / HEARTBEAT_SECONDS) for time in result.finished.values())
     return (CLAIM + RECEIPT).times(units) + NODE.times(len(result.finished)) + HEARTBEAT.times(beats)
+
+
+def exchange_requests(spec: Spec, *, most_batches: int) -> Requests:
+    """Return about how many requests the exchange makes; the node of most batches opens the rounds.
+
+    See docs/protocol.md for what a contributor and a closer do in a round of a fragment.
+    """
+    exchange, nodes = spec.trainer.exchange, spec.replicas
+    if exchange.solo:
+        return Requests()
+    rounds = most_batches // exchange.sync_every
+    blobs = 1 + (exchange.transfer_dtype == "BFloat16") + (exchange.outer_momentum > 0)
+    contributor = Requests(list=2, put=2, get=2)
+    closer = Requests(list=1, put=blobs + 1, get=2 * (nodes - 1), delete=1)
+    looks = Requests(list=LOOKS).times(nodes * rounds)
+    return looks + (contributor.times(nodes) + closer).times(exchange.fragments * rounds)
+
+
+def _batches(spec: Spec) -> int:
+    return spec.data.steps * spec.data.lanes
 
 
 def _node_predictions(

@@ -125,6 +125,11 @@ def plan_lines(prediction: Prediction, *, listed: bool) -> Iterator[str]:
     counts = ", ".join(f"{getattr(prediction.requests, verb):,} {verb}" for verb in VERBS)
     source = f"list prices of S3 Standard, us-east-1, {S3_PRICES_AS_OF}" if listed else "the prices given"
     yield f"{prediction.requests.total:,} requests ({counts}): {_dollars(prediction.cost)} at {source}"
+    if prediction.exchange.total:
+        yield (
+            f"the exchange adds about {prediction.exchange.total:,} requests: {_dollars(prediction.exchange_cost)}; "
+            "a larger spec.trainer.exchange.syncEvery or fewer fragments make it less"
+        )
     if prediction.step_seconds is None:
         beats = prediction.heartbeats_per_hour.total
         yield (
