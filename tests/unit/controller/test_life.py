@@ -51,9 +51,13 @@ class Life(RuleBasedStateMachine):
         jobs = deepcopy([*self.kubernetes.jobs.values()])
         return read_observed(run, jobs, deepcopy([*self.kubernetes.pods.values(), *self.kubernetes.departed]))
 
-    @rule()
-    def the_controller_reconciles(self) -> None:
+    @rule(alone=st.booleans())
+    def the_controller_reconciles(self, alone: bool) -> None:
+        departed = list(self.kubernetes.departed)
         self.reconcile()
+        if not alone:
+            self.reconcile()
+            self.kubernetes.departed += departed  # another controller has not heard of it yet
 
     def reconcile(self) -> Plan:
         before = self.manifest.get("status") or {}
@@ -130,7 +134,23 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.kubernetes.pods)
     @rule(pick=PICK)
     def a_deleted_pod_goes(self, pick: int) -> None:
-        self.kubernetes.sweep(self.pod(pick))
+        self.sweep(self.pod(pick))
+
+    def sweep(self, name: str) -> None:
+        """Let a deleted pod go. One that comes and goes between two reconciles leaves no count."""
+        seen = {record["pod"] for record in self.manifest.get("status", {}).get("learners", [])}
+        self.silent |= name not in seen
+        self.kubernetes.sweep(name)
+
+    @precondition(lambda self: self.kubernetes.pods)
+    @rule(pick=PICK, trained=st.integers(0, 2))
+    def a_host_is_drained(self, pick: int, trained: int) -> None:
+        name = self.pod(pick)
+        self.kubernetes.start(name)
+        for _ in range(trained):
+            self.kubernetes.work(name)
+        self.kubernetes.delete_pod(name)
+        self.sweep(name)
 
     @precondition(lambda self: self.kubernetes.jobs)
     @rule(pick=PICK)
@@ -181,7 +201,7 @@ class Life(RuleBasedStateMachine):
             for name in list(self.kubernetes.pods):
                 self.kubernetes.start(name)
                 self.kubernetes.work(name)
-                self.kubernetes.sweep(name)
+                self.sweep(name)
             self.kubernetes.now += 10
             if self.manifest["status"]["phase"] in ("Succeeded", "Failed") and not decided.actions:
                 break
