@@ -17,22 +17,25 @@ from hack.dashboards.pictures import Seen, draw_all
 
 from tests.integration.observability.scene import MANIFEST, NAME, NAMESPACE, NO_LIMIT, Nodes, Stage, outage, staged
 
-PACES = {"a-0": 0.1, "b-0": 0.2, "c-0": 0.2, "d-0": 0.4}
+PACES = {"a-0": 0.25, "b-0": 0.5, "c-0": 0.5, "d-0": 1.0}
 """Seconds a batch: speeds of 4:2:2:1."""
 FIRST = ("a-0.1", "b-0.1", "c-0.1", "d-0.1")
 AGAIN = "c-0.2"
-STEPS, UNIT_STEPS, LANES = 900, 4, 4
+STEPS, UNIT_STEPS, LANES = 480, 8, 4
 UNITS = STEPS // UNIT_STEPS * LANES
 KILL_AT, OUTAGE_AT = 0.2, 0.55
 """Shares of the units consumed."""
-OUTAGE_SECONDS = 25.0
+OUTAGE_SECONDS = 40.0
+SCRAPE_SECONDS = 2.0
 
 
 def manifest() -> dict[str, Any]:
-    """Return a run of 900 units on four nodes."""
+    """Return a run of 240 units on four nodes."""
     spec = MANIFEST["spec"]
     data = {"steps": STEPS, "batch": 8, "lanes": LANES, "unitSteps": UNIT_STEPS}
-    return {**MANIFEST, "spec": {**spec, "data": data, "nodes": [{"name": name} for name in "abcd"]}}
+    trainer = {**spec["trainer"], "prefetch": 8, "exchange": {**spec["trainer"]["exchange"], "syncEvery": 20}}
+    nodes = [{"name": name} for name in "abcd"]
+    return {**MANIFEST, "spec": {**spec, "data": data, "trainer": trainer, "nodes": nodes}}
 
 
 def play(stage: Stage) -> Seen:
@@ -45,13 +48,16 @@ def play(stage: Stage) -> Seen:
     start = time.time()
     nodes.hold_back_from(NO_LIMIT)
     _until(nodes, stage, _consumed(KILL_AT), "the first fifth")
+    killed = time.time()
     nodes.kill("c-0.1")
     nodes.start(AGAIN)
     _until(nodes, stage, _consumed(OUTAGE_AT), "the middle")
+    away = time.time()
     with outage(stage.store):
         time.sleep(OUTAGE_SECONDS)
     while all(process.poll() is None for process in nodes.processes.values()):
         time.sleep(0.2)
+    print(f"killed after {killed - start:.0f} s, no store after {away - start:.0f} s for {OUTAGE_SECONDS:.0f} s")
     return Seen(scene.prometheus, NAMESPACE, NAME, start, time.time())
 
 
@@ -74,7 +80,7 @@ def main() -> int:
         return 2
     with (
         TemporaryDirectory() as folder,
-        staged(Path(program), Path(folder), [], manifest(), PACES, (*FIRST, AGAIN)) as stage,
+        staged(Path(program), Path(folder), [], manifest(), PACES, (*FIRST, AGAIN), SCRAPE_SECONDS) as stage,
     ):
         for path in draw_all(play(stage), arguments.folder):
             print(path)

@@ -67,13 +67,15 @@ def seconds_left(select: str) -> str:
     """Return the time to the end: the controller's estimate, else what the units left take at the window's pace.
 
     The pace is a slope, of the processes that answer: a rate would be divided by the whole window, also by the part of
-    it before the run began. A process's counter never falls, and the next process has a series of its own.
+    it before the run began. A process's counter never falls, and the next process has a series of its own. Before one
+    unit in a hundred is done, there is no telling.
     """
-    consumed = f"gradientmail_units_consumed_total{{{select}}}"
-    left = f"{last_words('gradientmail_units', select, head='max')} - "
-    left += last_words("gradientmail_units_consumed_total", select)
-    pace = f"sum(deriv({consumed}{WINDOW}) and {consumed})"
-    return f"max(gradientrun_estimated_remaining_seconds{{{select}}}) or ({left}) / ({pace} > 0)"
+    counters = f"gradientmail_units_consumed_total{{{select}}}"
+    in_all = last_words("gradientmail_units", select, head="max")
+    consumed = last_words("gradientmail_units_consumed_total", select)
+    pace = f"sum(deriv({counters}{WINDOW}) and {counters})"
+    estimate = f"({in_all} - {consumed}) / ({pace} > 0) and {consumed} >= 0.01 * {in_all}"
+    return f"max(gradientrun_estimated_remaining_seconds{{{select}}}) or {estimate}"
 
 
 def nodes(select: str, by: str = "") -> str:
@@ -113,12 +115,17 @@ def restarts(select: str) -> str:
 
 
 def unfinished_of_the_gone(select: str) -> str:
-    """Return units that processes which no longer answer owned and had not finished when last seen."""
-    claimed = f"last_over_time(gradientmail_units_claimed_total{{{select}}}{SHOWN})"
-    consumed = f"last_over_time(gradientmail_units_consumed_total{{{select}}}{SHOWN})"
-    return f"sum by (node) (({claimed} - {consumed}) unless gradientmail_units_claimed_total{{{select}}})"
+    """Return units that processes owned and had not finished when last seen, of those not seen within the window."""
+    claimed, consumed = (f"gradientmail_units_{state}_total{{{select}}}" for state in ("claimed", "consumed"))
+    held = f"last_over_time({claimed}{SHOWN}) - last_over_time({consumed}{SHOWN})"
+    return f"sum by (node) (({held}) unless last_over_time({claimed}{WINDOW}))"
 
 
 def gauge(metric: str, select: str, by: str) -> str:
     """Return a gauge by labels, the largest where several series have them."""
     return f"{latest(by)} ({metric}{{{select}}})"
+
+
+def least(metric: str, select: str, by: str) -> str:
+    """Return the smallest value of a gauge in the window, by labels."""
+    return f"min by ({by}) (min_over_time({metric}{{{select}}}{WINDOW}))"

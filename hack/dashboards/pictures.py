@@ -39,8 +39,9 @@ STYLE: Any = {
     "text.parse_math": False,
 }
 SIZE = (11.0, 3.6)
-WINDOW_SECONDS = 10
-"""Grafana's $__rate_interval for a scrape each second and a graph of some minutes."""
+WINDOW_SECONDS = 15
+"""Grafana's $__rate_interval for a scrape every other second and a graph of some minutes."""
+STEP_SECONDS = 2.0
 QUESTIONS: Mapping[str, tuple[str, str]] = {
     "who-takes-how-much": ("Units consumed by node", "Share of units against share of speed"),
     "waiting-for-data": ("Share of time waiting for data", "Batches ready"),
@@ -86,7 +87,7 @@ def _lines(axes: Axes, panel: Mapping[str, Any], seen: Seen) -> None:
         (_named(query.name, labels), values)
         for query in _of(panel)
         for labels, values in seen.prometheus.over_time(
-            seen.expression(query), start=seen.start, end=seen.end, step=1
+            seen.expression(query), start=seen.start, end=seen.end, step=STEP_SECONDS
         ).items()
     ]
     for color, (name, values) in zip(_colors(), sorted(series), strict=False):
@@ -102,7 +103,7 @@ def _with_gaps(values: Sequence[tuple[float, float]]) -> list[tuple[float, float
     """Return the points with a hole where some are missing, so that no line is drawn over it."""
     drawn = list(values[:1])
     for before, after in pairwise(values):
-        if after[0] - before[0] > 1.5:
+        if after[0] - before[0] > 3 * STEP_SECONDS:
             drawn.append((before[0], math.nan))
         drawn.append(after)
     return drawn
@@ -150,11 +151,12 @@ def _frame(axes: Axes, panel: Mapping[str, Any]) -> None:
             axes.axhline(step["value"], color=THRESHOLD_COLORS[step["color"]], linestyle=(0, (4, 3)), linewidth=0.9)
     axes.grid(axis="y", color=INK, alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, frameon=False, fontsize=8)
+    narrow = {"handlelength": 1.2, "columnspacing": 0.9}
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=4, frameon=False, fontsize=7.5, **narrow)
 
 
 def _seconds(value: float, _: object) -> str:
-    return f"{value / 60:g} min" if value >= 60 else f"{value:g} s"
+    return f"{value / 60:.3g} min" if value >= 60 else f"{value:g} s"
 
 
 UNITS: Mapping[str, Callable[[float, Any], str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hack.dashboards.expressions import (
     ONE_RUN,
     gauge,
+    least,
     node_units,
     nodes,
     progress,
@@ -186,7 +187,8 @@ DATA = Row(
             "percentunit",
             (Query(waiting(ONE_RUN, "node"), NODE),),
             "Part of its time that the training loop waits for a batch. Above 5 %, raise trainer.prefetch or make the "
-            "reader faster; at 100 %, the buffer is empty and the GPU idle: look at the mailbox below.",
+            "reader faster; at 100 %, the buffer is empty and the GPU idle: look at the mailbox below. A gap is a "
+            "batch that fills the window.",
             NO_TRAINER,
             thresholds=(Threshold(0.05, WARN), Threshold(0.2, ALARM)),
             maximum=1,
@@ -195,9 +197,9 @@ DATA = Row(
             "Batches ready",
             "lines",
             "none",
-            (Query(gauge("gradientmail_buffered_batches", ONE_RUN, "node"), NODE),),
-            "Batches loaded ahead and not yet taken. Near trainer.prefetch, loading keeps up; at 0, the GPU is about "
-            "to wait.",
+            (Query(least("gradientmail_buffered_batches", ONE_RUN, "node"), NODE),),
+            "Batches loaded ahead and not yet taken, the fewest in the window. Near trainer.prefetch, loading keeps "
+            "up; at 0, the GPU was about to wait.",
             NO_TRAINER,
             axis="batches",
         ),

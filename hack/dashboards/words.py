@@ -10,4 +10,4 @@ NO_EXCHANGE = "No node exchanges parameters: the run does not ask for it, or has
 NO_CLAIM = "No unit has been claimed in the window of the rate; near the end of a run all of them are."
 NO_ERROR = "No request has failed since the nodes started."
 NO_LOSS = "No loss has been logged yet; trainer.logEvery says how often it is."
-NO_PACE = "No unit has been finished in the last five minutes, or the run has ended."
+NO_PACE = "Less than a hundredth is done, or no unit has been in the last five minutes, or the run has ended."

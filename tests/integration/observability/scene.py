@@ -228,8 +228,9 @@ def staged(
     manifest: Mapping[str, Any],
     paces: Mapping[str, float],
     learners: Sequence[str],
+    scrape_seconds: float = 1.0,
 ) -> Iterator[Stage]:
-    """Start a store, its gateway and a Prometheus that scrapes a port of each learner, every second."""
+    """Start a store, its gateway and a Prometheus that scrapes a port of each learner."""
     with ExitStack() as stack:
         moto, pid = stack.enter_context(moto_process())
         gateway = _Gateway(moto.removeprefix("http://"))
@@ -240,7 +241,7 @@ def staged(
         mailbox = {"url": f"s3://{bucket}/runs", "endpointURL": gateway.url, "addressing": "Path"}
         (folder / "run.json").write_text(json.dumps({**manifest, "spec": {**manifest["spec"], "mailbox": mailbox}}))
         ports = {learner: free_port() for learner in learners}
-        jobs = [scraping("trainers", [f"127.0.0.1:{port}" for port in ports.values()])]
+        jobs = [scraping("trainers", [f"127.0.0.1:{port}" for port in ports.values()], seconds=scrape_seconds)]
         prometheus = stack.enter_context(prometheus_server(program, folder, jobs, rules))
         scene = Scene(prometheus, open_mailbox(url, s3=S3Options(endpoint_url=moto)))
         yield Stage(scene, Nodes(folder, url, stack, paces, ports), pid)
@@ -282,7 +283,8 @@ def _play(scene: Scene, nodes: Nodes, store: int) -> None:
     nodes.hold_back_from(FIRST_LIMIT)
     nodes.until(lambda: scene.consumed() == UNITS_BELOW_FIRST_LIMIT and _stands(scene), "the first stand")
     nodes.kill("c-0.1")
-    nodes.until(lambda: prometheus.value("count(gradientmail_units)") == 2, "c-0 to be missed")
+    missed = f"count(last_over_time(gradientmail_units[{STAND_SECONDS}s])) == 2 and count(gradientmail_units) == 2"
+    nodes.until(lambda: prometheus.instant(missed), "c-0 to be missed")
     moments.held = time.time()
 
     nodes.start("c-0.2")
@@ -313,5 +315,6 @@ def _stands(scene: Scene) -> bool:
     """Whether every node waits for data, no count changes any more, and Prometheus has seen them all."""
     prometheus = scene.prometheus
     moving = f"sum(gradientmail_buffered_batches) + sum(changes(gradientmail_batches_total[{STAND_SECONDS}s]))"
-    consumed = "sum(last_over_time(gradientmail_units_consumed_total[10m]))"
-    return prometheus.value(moving) == 0 and prometheus.value(consumed) == scene.consumed()
+    still = f"{moving} == 0 and count(gradientmail_units) == 3"
+    consumed = "sum(last_over_time(gradientmail_units_consumed_total[1h]))"
+    return bool(prometheus.instant(still)) and prometheus.value(consumed) == scene.consumed()
