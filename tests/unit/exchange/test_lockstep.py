@@ -227,6 +227,20 @@ def test_a_node_that_leaves_is_not_waited_for() -> None:
     assert first.driver.hold(first.learner.part()) is True
 
 
+def test_a_round_of_what_is_left_over_by_a_node_that_leaves_moves_without_momentum() -> None:
+    _, _, (node,) = nodes(1, agreement(sync_every=1, mu=0.5))
+    moved = []
+    for leaving in (False, False, True):
+        before = node.replica.anchors[0].clone()
+        node.step(lambda model: add(model, 1.0))
+        node.learner.leaving = leaving
+        settle([node])
+        moved.append((node.replica.anchors[0] - before).unique().tolist())
+    assert node.versions == [3]
+    # A gradient of 1 with m = 1 moves by 1 + 0.5 m, the next with m = 1.5 by 1.75, the last by itself.
+    assert moved == [[1.5], [1.75], [1.0]]
+
+
 def test_exactly_the_newest_versions_are_kept() -> None:
     """The closer of version 8 has seen 7, and deletes 4 and older: so 5 to 8 are left, with their blobs."""
     box, _, (node,) = nodes(1, agreement(sync_every=1, mu=0.5))

@@ -199,7 +199,7 @@ class Learner:
         digest = yield Publish(fragment, taken.version)
         assert isinstance(digest, str)
         work = taken.work.since(chain.merged)
-        record = Contribution(self.learner, fragment, taken.version, digest, work.steps, work.samples)
+        record = Contribution(self.learner, fragment, taken.version, digest, work.steps, work.samples, self.leaving)
         yield Create(contribution_key(fragment, taken.version, self.learner), record.to_json())
         taken.contributed = True
         return True

@@ -55,6 +55,14 @@ def momentum_and_step(
     return next_momentum, gradient.add_(next_momentum, alpha=mu).mul_(-lr).to(transfer)
 
 
+def step_without_momentum(gradient: Tensor, *, lr: float, transfer: torch.dtype) -> Tensor:
+    """Return the step of a round that covers what is left over by learners that leave. Overwrites `gradient`.
+
+    Momentum looks ahead by as much as a whole round moves; after the last work there is nothing for it to meet.
+    """
+    return gradient.mul_(-lr).to(transfer)
+
+
 def correction(parameters: Tensor, anchor: Tensor, merged: Tensor | None) -> Tensor:
     """Return what a learner adds to its own parameters when it adopts a version.
 

@@ -113,6 +113,8 @@ class Contribution:
     delta: str
     steps: int
     samples: int
+    last: bool = False
+    """Whether the learner leaves: then the round covers what is left over, and moves without momentum."""
 
     def to_json(self) -> bytes:
         """Return the record's bytes."""
@@ -130,6 +132,7 @@ class Contribution:
                 _digest(value["delta"]),
                 _count(value["steps"]),
                 _count(value["samples"]),
+                value["last"] is True,
             )
             if (record.learner, record.fragment, record.version) != (learner, fragment, version):
                 raise ValueError("it belongs to another key")

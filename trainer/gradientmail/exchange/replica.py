@@ -21,7 +21,7 @@ from torch import Tensor
 from gradientmail.exchange.blobs import BlobRefused, BlobStore, finite
 from gradientmail.exchange.chain import Adoption
 from gradientmail.exchange.keys import blob_key
-from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step
+from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step, step_without_momentum
 from gradientmail.exchange.parameters import OnDevice, Parameters
 from gradientmail.exchange.records import Agreement, Contribution, Version
 from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
@@ -196,7 +196,8 @@ class Replica:
     def _merge(self, anchor: Version, contributions: tuple[Contribution, ...]) -> Merging:
         merged: list[Contribution] = []
         refused: dict[str, str] = {}
-        momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused))
+        last = any(contribution.last for contribution in contributions)
+        momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused), last)
         fragment, number = anchor.fragment, anchor.version + 1
         momentum_digest = self._blobs.write(fragment, number, momentum) if self._agreement.outer_momentum else None
         step_digest = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, step)
@@ -204,12 +205,15 @@ class Replica:
         self._closed[fragment] = _Closed(parameters_digest, momentum, step)
         return Merging(parameters_digest, momentum_digest, step_digest, tuple(merged), refused)
 
-    def _outer(self, anchor: Version, deltas: Iterator[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+    def _outer(self, anchor: Version, deltas: Iterator[tuple[Tensor, int]], last: bool) -> tuple[Tensor, Tensor]:
         """Return the next momentum and the step; without a usable delta nothing moves."""
         before, options = self._anchor(anchor.fragment), self._agreement
         gradient = mean(deltas, before)
         if gradient is None:
             return self._momentum(anchor), torch.zeros_like(before, dtype=self._transfer)
+        if last:
+            step = step_without_momentum(gradient, lr=options.outer_lr, transfer=self._transfer)
+            return self._momentum(anchor), step
         return momentum_and_step(
             self._momentum(anchor), gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
         )
