@@ -68,7 +68,7 @@ def differences(founding: Founding, agreement: Agreement, layout: Layout) -> Ite
             )
     mine_by_name, theirs_by_name = _by_name(layout), _by_name(founding.layout)
     advice = "give every node of a run the same model, or a run of another model a prefix of its own"
-    for name in mine_by_name.keys() | theirs_by_name.keys():
+    for name in {**mine_by_name, **theirs_by_name}:  # in the model's order
         here, there = mine_by_name.get(name), theirs_by_name.get(name)
         if here != there:
             yield f"parameter {name!r} {_shape(here)} here and {_shape(there)} in the run: {advice}"
