@@ -235,7 +235,7 @@ def test_a_round_of_what_is_left_over_by_a_node_that_leaves_moves_without_moment
         node.step(lambda model: add(model, 1.0))
         node.learner.leaving = leaving
         settle([node])
-        moved.append((node.replica.anchors[0] - before).unique().tolist())
+        moved.append(sorted(set((node.replica.anchors[0] - before).tolist())))
     assert node.versions == [3]
     # A gradient of 1 with m = 1 moves by 1 + 0.5 m, the next with m = 1.5 by 1.75, the last by itself.
     assert moved == [[1.5], [1.75], [1.0]]
