@@ -41,12 +41,11 @@ def manifest() -> dict[str, Any]:
 def play(stage: Stage) -> Seen:
     """Run until a node has ended. One was killed and started again, and for a while there was no store."""
     scene, nodes = stage.scene, stage.nodes
-    nodes.hold_back_from(0)
+    nodes.hold_back_from(NO_LIMIT)
     for learner in FIRST:
         nodes.start(learner)
     _until(nodes, stage, "sum(gradientmail_claim_seconds_count) >= 4", "a claim by each node")
     start = time.time()
-    nodes.hold_back_from(NO_LIMIT)
     _until(nodes, stage, _consumed(KILL_AT), "the first fifth")
     killed = time.time()
     nodes.kill("c-0.1")

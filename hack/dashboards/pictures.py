@@ -42,6 +42,7 @@ SIZE = (11.0, 3.6)
 WINDOW_SECONDS = 15
 """Grafana's $__rate_interval for a scrape every other second and a graph of some minutes."""
 STEP_SECONDS = 2.0
+MINUTE = 60.0
 QUESTIONS: Mapping[str, tuple[str, str]] = {
     "who-takes-how-much": ("Units consumed by node", "Share of units against share of speed"),
     "waiting-for-data": ("Share of time waiting for data", "Batches ready"),
@@ -142,6 +143,8 @@ def _frame(axes: Axes, panel: Mapping[str, Any]) -> None:
     defaults = panel["fieldConfig"]["defaults"]
     axes.set_title(panel["title"], loc="left", fontsize=10, fontweight="bold")
     axes.yaxis.set_major_formatter(FuncFormatter(UNITS[defaults["unit"]]))
+    if defaults["unit"] == "s" and axes.get_ylim()[1] > MINUTE:
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 1.2, 3, 6]))  # whole minutes
     axes.set_ylabel(defaults.get("custom", {}).get("axisLabel", ""))
     if "min" in defaults:
         axes.set_ylim(bottom=defaults["min"])
@@ -156,7 +159,7 @@ def _frame(axes: Axes, panel: Mapping[str, Any]) -> None:
 
 
 def _seconds(value: float, _: object) -> str:
-    return f"{value / 60:.3g} min" if value >= 60 else f"{value:g} s"
+    return f"{value / MINUTE:.3g} min" if value >= MINUTE else f"{value:g} s"
 
 
 UNITS: Mapping[str, Callable[[float, Any], str]] = {
