@@ -362,6 +362,12 @@ BAD = [
         "spec.mailbox.url in body should match",
     ),
     Case(
+        "a mailbox's address over two lines",
+        {"spec.mailbox.url": "s3://bucket/runs\nand more"},
+        "spec.mailbox.url is not usable (its value is not shown)",
+        "spec.mailbox.url in body should match",
+    ),
+    Case(
         "credentials in the mailbox's address",
         {"spec.mailbox.url": "s3://bucket/key:secret@runs"},
         "spec.mailbox.url is not usable (its value is not shown)",

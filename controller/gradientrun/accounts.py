@@ -16,7 +16,7 @@ from typing import Any
 
 from gradientmail.run import Data
 from gradientmail.run_status import MOST_LEARNERS
-from gradientmail.units import _tapered_spans
+from gradientmail.units import tapered_spans
 from gradientrun.observed import Counts, PodView
 
 
@@ -134,7 +134,7 @@ def unit_count(data: Data) -> int:
     if not data.taper:
         return data.even_units
     # The grid itself, of a million units, would take more memory than the controller has.
-    return data.lanes * sum(1 for _ in _tapered_spans(data.steps, data.unit_steps, data.lanes))
+    return data.lanes * sum(1 for _ in tapered_spans(data.steps, data.unit_steps, data.lanes))
 
 
 def most_lost(limit: str, total: int) -> int:

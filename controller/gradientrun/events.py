@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 
 from gradientmail.run import API_VERSION, KIND
-from gradientrun.cluster import Cluster
+from gradientrun.cluster import Cluster, Missing
 from gradientrun.names import CONTROLLER
 from gradientrun.runs import Manifest, Run, write_time
 from gradientrun.transitions import Note
@@ -29,15 +29,21 @@ class Events:
         """Post one event about a run."""
         identity = sha256(f"{run.uid}/{note.reason}/{note.message}".encode()).hexdigest()
         name, count, since = self._posted.get(identity, ("", 0, now))
-        if name and now - since < SAME_FOR:
-            await self._cluster.repeat_event(run.namespace, name, count + 1, write_time(now))
-        else:
+        if not name or now - since >= SAME_FOR or not await self._repeat(run, name, count + 1, now):
             name, count, since = f"{run.name}.{identity[:8]}.{int(now.timestamp()):x}", 0, now
             await self._cluster.create_event(build_event(run, note, name, now))
         self._posted[identity] = (name, count + 1, since)
         self._posted.move_to_end(identity)
         while len(self._posted) > REMEMBERED:
             self._posted.popitem(last=False)
+
+    async def _repeat(self, run: Run, name: str, count: int, now: datetime) -> bool:
+        """Count an event that was posted before; False if the API server has it no more."""
+        try:
+            await self._cluster.repeat_event(run.namespace, name, count, write_time(now))
+        except Missing:
+            return False
+        return True
 
 
 def build_event(run: Run, note: Note, name: str, now: datetime) -> Manifest:

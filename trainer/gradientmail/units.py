@@ -49,7 +49,7 @@ def _even_grid(steps: int, unit_steps: int, lanes: int) -> dict[str, Unit]:
 
 
 def _tapered_grid(steps: int, unit_steps: int, lanes: int) -> dict[str, Unit]:
-    spans = list(_tapered_spans(steps, unit_steps, lanes))
+    spans = list(tapered_spans(steps, unit_steps, lanes))
     group_digits = max(6, len(str(len(spans) - 1)))
     lane_digits = len(str(lanes - 1))
     return {
@@ -59,7 +59,7 @@ def _tapered_grid(steps: int, unit_steps: int, lanes: int) -> dict[str, Unit]:
     }
 
 
-def _tapered_spans(steps: int, unit_steps: int, lanes: int) -> Iterator[tuple[int, int]]:
+def tapered_spans(steps: int, unit_steps: int, lanes: int) -> Iterator[tuple[int, int]]:
     """Yield (first, count) of each group.
 
     A unit never exceeds an eighth of the steps left nor a 32nd of the batches left: a node is

@@ -44,11 +44,15 @@ class ApiServer:
         content = request.headers.get("Content-Type", "")
         body = json.loads(text) if text else None
         self.asked.append(Asked(request.method, request.path, dict(request.query), content, body))
-        waiting = self._answers.get(f"{request.method} {request.path}")
+        waiting = self.answer_for(f"{request.method} {request.path}")
         if waiting is None:
             return web.json_response({"message": f"not served: {request.method} {request.path}"}, status=404)
         status, answer = waiting.pop(0) if len(waiting) > 1 else waiting[0]
         return web.json_response(answer, status=status)
+
+    def answer_for(self, key: str) -> list[Answer] | None:
+        """Return the answers left to a verb and path; None if it is not served."""
+        return self._answers.get(key)
 
     @property
     def requests(self) -> list[str]:
