@@ -66,7 +66,7 @@ GLANCE = Row(
             "s",
             (Query(seconds_left(ONE_RUN)),),
             "How long the units left will take: the controller's estimate, or where none is scraped, what the pace of "
-            "the last five minutes makes it.",
+            "the last five minutes makes it, which is too long while a run is young.",
             NO_PACE,
             width=4,
             height=4,
