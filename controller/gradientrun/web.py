@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -35,8 +36,15 @@ async def serving(controller: Controller, registry: CollectorRegistry, port: int
     runner = web.AppRunner(application, access_log=None, handle_signals=False)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, None, port)
-        await site.start()
-        yield runner.addresses[0][1]
+        listening = listen(port)
+        await web.SockSite(runner, listening).start()
+        yield listening.getsockname()[1]
     finally:
         await runner.cleanup()
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at every address, of IPv6 and IPv4 where the host has both."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

@@ -15,11 +15,11 @@ from tests.unit.controller.test_controller import ALLOWED, DISCOVERY, LISTS, REV
 SILENCE_SECONDS = 1000.0
 
 
-async def pages(port: int) -> dict[str, tuple[int, str]]:
+async def pages(port: int, host: str = "127.0.0.1") -> dict[str, tuple[int, str]]:
     found = {}
     async with aiohttp.ClientSession() as session:
         for path in ("/metrics", "/livez", "/readyz"):
-            async with session.get(f"http://localhost:{port}{path}") as answer:
+            async with session.get(f"http://{host}:{port}{path}") as answer:
                 found[path] = (answer.status, await answer.text())
     return found
 
@@ -32,7 +32,7 @@ def test_metrics_and_probes_are_served_before_and_after_the_first_lists() -> Non
         async with serving(controller, metrics.registry, 0) as port:
             before = await pages(port)
             await controller.prepare()
-            return before, await pages(port)
+            return before, await pages(port, "[::1]")
 
     before, after = against(ApiServer({DISCOVERY: (200, {}), REVIEWS: ALLOWED, **LISTS}), scenario)
     assert before["/livez"] == after["/livez"] == (200, "ok\n")

@@ -15,9 +15,9 @@ from gradientmail.training.serving import serving
 HOST = "127.0.0.1"
 
 
-def fetched(port: int, path: str) -> tuple[int, str]:
+def fetched(port: int, path: str, host: str = HOST) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -35,6 +35,17 @@ def test_metrics_and_probes_share_a_port() -> None:
         ready = True
         assert fetched(port, "/readyz") == (200, "ok\n")
         assert fetched(port, "/other")[0] == 404
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_without_a_host_every_address_answers(address: str) -> None:
+    with serving(0, CollectorRegistry(), {"/livez": lambda: True}) as port:
+        assert fetched(port, "/livez", address) == (200, "ok\n")
+
+
+def test_a_host_may_be_one_of_ipv6() -> None:
+    with serving(0, CollectorRegistry(), {"/livez": lambda: True}, host="::1") as port:
+        assert fetched(port, "/livez", "[::1]") == (200, "ok\n")
 
 
 def test_port_is_free_again_afterwards() -> None:

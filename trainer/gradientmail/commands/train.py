@@ -46,8 +46,13 @@ def train(
         ),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(envvar="GRADIENTMAIL_METRICS_HOST", help="Address of this machine to serve them at.")
-    ] = "0.0.0.0",  # noqa: S104 - the kubelet and Prometheus come from other hosts
+        str,
+        typer.Option(
+            envvar="GRADIENTMAIL_METRICS_HOST",
+            help="Address of this machine to serve them at.",
+            show_default="every address",
+        ),
+    ] = "",
     log_format: Annotated[
         Literal["text", "json"], typer.Option(envvar="GRADIENTMAIL_LOG_FORMAT", help="Form of the lines printed.")
     ] = "text",

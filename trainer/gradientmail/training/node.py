@@ -29,7 +29,8 @@ class NodeOptions:
     """For the metrics; None for the manifest's."""
     metrics_port: int | None = None
     """0 for any free port, None for none at all."""
-    metrics_host: str = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from other hosts
+    metrics_host: str = ""
+    """Address to serve them at; empty: every address of the machine."""
     """Address of this machine to serve them at."""
     log_format: LogFormat = "text"
     termination_message: Path | None = None

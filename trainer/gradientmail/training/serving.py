@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from gradientmail.exits import UserError
 
-ANY_HOST = "0.0.0.0"  # noqa: S104 - the kubelet and Prometheus come from other hosts
+EVERY_ADDRESS = ""
+"""Of IPv6 and IPv4 where the machine has both: the kubelet and Prometheus come from other hosts, over either."""
 
 Probe = Callable[[], bool]
 Start = Callable[[str, list[tuple[str, str]]], object]
@@ -25,6 +27,14 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
+class _DualStackServer(_Server):
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
 class _Quiet(WSGIRequestHandler):
     timeout = 10
 
@@ -33,14 +43,16 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def serving(port: int, registry: CollectorRegistry, probes: Mapping[str, Probe], host: str = ANY_HOST) -> Iterator[int]:
+def serving(
+    port: int, registry: CollectorRegistry, probes: Mapping[str, Probe], host: str = EVERY_ADDRESS
+) -> Iterator[int]:
     """Serve within the block, on threads of its own; yields the port, which was chosen if `port` is 0.
 
     A probe's path answers 200 or 503. Raises UserError if the port is taken or may not be used.
     """
     application: Any = with_probes(make_wsgi_app(registry), probes)
     try:
-        server = make_server(host, port, application, _Server, _Quiet)
+        server = make_server(host, port, application, _server_class(host), _Quiet)
     except (OSError, OverflowError) as error:
         raise UserError(_refused(port, error)) from None
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True)
@@ -51,6 +63,11 @@ def serving(port: int, registry: CollectorRegistry, probes: Mapping[str, Probe],
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _server_class(host: str) -> type[_Server]:
+    both = host == EVERY_ADDRESS and socket.has_dualstack_ipv6()
+    return _DualStackServer if both or ":" in host else _Server
 
 
 def with_probes(metrics: Application, probes: Mapping[str, Probe]) -> Application:
