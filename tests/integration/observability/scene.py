@@ -90,9 +90,9 @@ class Scene:
     receipts: dict[str, str] = field(default_factory=dict)
     """The learner of each consumed unit in the bucket, at the end."""
 
-    def consumed(self) -> int:
-        """Return how many receipts are in the bucket now."""
-        return sum(1 for _ in self.box.list(CONSUMED))
+    def count(self, prefix: str) -> int:
+        """Return how many claims or receipts are in the bucket now."""
+        return sum(1 for _ in self.box.list(prefix))
 
     def read_bucket(self) -> None:
         """Keep what the bucket says now."""
@@ -281,7 +281,7 @@ def _play(scene: Scene, nodes: Nodes, store: int) -> None:
         lambda: prometheus.value("sum(gradientmail_claim_seconds_count)") == 3, "a claim by each of three nodes"
     )
     nodes.hold_back_from(FIRST_LIMIT)
-    nodes.until(lambda: scene.consumed() == UNITS_BELOW_FIRST_LIMIT and _stands(scene), "the first stand")
+    nodes.until(lambda: scene.count(CONSUMED) == UNITS_BELOW_FIRST_LIMIT and _stands(scene), "the first stand")
     nodes.kill("c-0.1")
     missed = f"count(last_over_time(gradientmail_units[{STAND_SECONDS}s])) == 2 and count(gradientmail_units) == 2"
     nodes.until(lambda: prometheus.instant(missed), "c-0 to be missed")
@@ -312,9 +312,18 @@ def _fails(prometheus: Prometheus) -> bool:
 
 
 def _stands(scene: Scene) -> bool:
-    """Whether every node waits for data, no count changes any more, and Prometheus has seen them all."""
-    prometheus = scene.prometheus
+    """Whether every node holds a unit that it cannot load, no count changes any more, and Prometheus has seen them all.
+
+    Without a unit it would be about to claim one, as after an outage.
+    """
     moving = f"sum(gradientmail_buffered_batches) + sum(changes(gradientmail_batches_total[{STAND_SECONDS}s]))"
-    still = f"{moving} == 0 and count(gradientmail_units) == 3"
-    consumed = "sum(last_over_time(gradientmail_units_consumed_total[1h]))"
-    return bool(prometheus.instant(still)) and prometheus.value(consumed) == scene.consumed()
+    holding = "count(gradientmail_units_claimed_total - gradientmail_units_consumed_total >= 1)"
+    return (
+        bool(scene.prometheus.instant(f"{moving} == 0 and {holding} == 3"))
+        and scene.prometheus.value(_seen_in_all("consumed")) == scene.count(CONSUMED)
+        and scene.prometheus.value(_seen_in_all("claimed")) == scene.count(UNITS)
+    )
+
+
+def _seen_in_all(state: str) -> str:
+    return f"sum(last_over_time(gradientmail_units_{state}_total[1h]))"
