@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from gradientmail.exits import Exit
-from gradientmail.local.exchanged import Exchanged, FinalModel
 from gradientmail.local.outcome import End
 from gradientmail.local.screen import live_view, plain_line
 from gradientmail.local.summary import Summary, summary_text
 from gradientmail.local.watching import NodeView, RunView
 from gradientmail.progress import ExchangeProgress, NodeProgress
+from gradientmail.report.exchanged import Exchanged, FinalModel
 from gradientmail.report.figures import figures
 from tests.unit.report.simulated import EPOCH, state
 

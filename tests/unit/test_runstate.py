@@ -9,7 +9,7 @@ import pytest
 
 from gradientmail.layout import beat_key, left_key, receipt_key
 from gradientmail.mailbox import Mailbox, open_mailbox
-from gradientmail.progress import NodeProgress, Receipt
+from gradientmail.progress import ExchangeProgress, NodeProgress, Receipt
 from gradientmail.runstate import Learner, NotARun, RunState, read_run
 from tests.unit.report.simulated import EPOCH, manifest
 
@@ -66,6 +66,22 @@ def test_claims_receipts_and_words_make_the_state(box: Mailbox) -> None:
     assert state.learners[B].progress == NodeProgress(B, "b-0", time=EPOCH, phase="stopped")
     assert state.lost() == {"000000-1.json": B}
     assert state.foreign.count == 0
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "found"),
+    [
+        (ExchangeProgress(versions=(3,)), "model/final.safetensors", True),
+        (ExchangeProgress(versions=(3,)), "model/final.safetensors.old", False),
+        (None, "model/final.safetensors", False),
+    ],
+)
+def test_a_final_model_is_looked_for_where_learners_exchange(
+    box: Mailbox, exchange: ExchangeProgress | None, key: str, found: bool
+) -> None:
+    started(box)
+    put(box, [(key, b""), (left_key(A), word(A, exchange=exchange))])
+    assert read(box).has_final_model is found
 
 
 def test_a_silent_learners_units_are_lost_once_the_limit_has_passed(box: Mailbox) -> None:

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 
 from gradientmail.bulk import READERS, Seen, read_by_processes, read_by_threads, unseen, worth_processes
 from gradientmail.exits import UserError
-from gradientmail.layout import ALIVE, CONSUMED, LEFT, RUN, UNITS, beat_key, receipt_key
+from gradientmail.layout import ALIVE, CONSUMED, FINAL, LEFT, RUN, UNITS, beat_key, receipt_key
 from gradientmail.mailbox import Mailbox, Store
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.run import GradientRun
@@ -105,6 +105,8 @@ class RunState:
     owners: Mapping[str, str] = field(default_factory=dict)
     """Learner of each unit that is claimed and not consumed."""
     learners: Mapping[str, Learner] = field(default_factory=dict)
+    has_final_model: bool = False
+    """Whether its last learner has written `model/final.safetensors`; looked for only where learners exchange."""
     foreign: Foreign = field(default_factory=Foreign)
 
     @property
@@ -190,6 +192,7 @@ class _Reading:
             receipts=read,
             owners=owners,
             learners=_with_silent_ones(learners, owners, read or {}, manifest),
+            has_final_model=_exchanging(learners) and FINAL in self._keys(FINAL),
             foreign=self._foreign,
         )
 
@@ -282,6 +285,15 @@ class _Reading:
 def total_of(counts: Mapping[str, int], learners: Iterable[Learner]) -> int:
     """Return the sum of counts by learner over these learners."""
     return sum(counts.get(learner.name, 0) for learner in learners)
+
+
+def newest_of(learners: Iterable[Learner]) -> Learner | None:
+    """Return the learner with the latest word, or any if none has a word; None if there is none."""
+    return max(learners, key=lambda learner: learner.progress.time if learner.progress else 0.0, default=None)
+
+
+def _exchanging(learners: Mapping[str, Learner]) -> bool:
+    return any(learner.progress and learner.progress.exchange for learner in learners.values())
 
 
 def _checked(record: Record) -> Record:

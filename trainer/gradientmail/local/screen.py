@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gradientmail.local.exchanged import Exchanged, exchange_of
 from gradientmail.local.watching import NodeView, RunView
+from gradientmail.report.exchanged import Exchanged, exchange_of
 from gradientmail.report.table import columns_text
 from gradientmail.report.words import count, duration, number, percent, rate, size
 

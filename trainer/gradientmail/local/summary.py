@@ -12,9 +12,9 @@ from rich.text import Text
 
 from gradientmail.exits import Exit
 from gradientmail.layout import FINAL
-from gradientmail.local.exchanged import Exchanged, FinalModel
 from gradientmail.local.outcome import End, failures
 from gradientmail.local.watching import NodeView
+from gradientmail.report.exchanged import Exchanged, FinalModel
 from gradientmail.report.figures import NodeFigures, RunFigures
 from gradientmail.report.table import columns_text, lost_lines
 from gradientmail.report.words import count, duration, number, percent, rate

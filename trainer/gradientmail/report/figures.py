@@ -15,6 +15,7 @@ from typing import Any
 
 from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.report.clocks import clock_offsets
+from gradientmail.report.exchanged import Exchanged, StoredModel, exchanged, stored_model
 from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, RunState, total_of
 
 
@@ -88,6 +89,10 @@ class RunFigures:
     nodes: Sequence[NodeFigures]
     lost: Mapping[str, str] = field(default_factory=dict)
     """Node of each lost unit."""
+    exchange: Exchanged | None = None
+    """What the nodes have exchanged; None if nothing."""
+    final_model: StoredModel | None = None
+    """None if the run has none, or none yet."""
     boxes: Sequence[Box] = ()
     remainders: Sequence[Remainder] = ()
 
@@ -128,6 +133,8 @@ def figures(state: RunState, *, silent_after: float = SILENT_AFTER_SECONDS) -> R
         foreign_objects=state.foreign.count,
         nodes=nodes,
         lost={identifier: state.node_of(owner) for identifier, owner in sorted(lost.items())},
+        exchange=exchanged(state, silent_after=silent_after),
+        final_model=stored_model(state),
         boxes=boxes,
         remainders=_remainders(state, receipts, offsets, start, set(lost)),
     )

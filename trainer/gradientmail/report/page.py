@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from typing import Self
 
@@ -26,12 +27,13 @@ from gradientmail.report.charts import (
     shades_only,
     timeline,
 )
+from gradientmail.report.exchanged import exchange_lines
 from gradientmail.report.figures import NodeFigures, RunFigures, figures
 from gradientmail.report.markup import Markup, element, joined
 from gradientmail.report.status import NodeStatus, RunStatus, Standing, run_status
-from gradientmail.report.table import lost_lines, notes
+from gradientmail.report.table import EXCHANGE_COLUMNS, lost_lines, notes
 from gradientmail.report.timeline import consumed_over_time, shown_nodes
-from gradientmail.report.words import count, duration, number, percent, rate
+from gradientmail.report.words import count, duration, number, percent, rate, size
 from gradientmail.runstate import SILENT_AFTER_SECONDS, RunState
 
 MOST_ROWS = 200
@@ -72,6 +74,7 @@ def sections(view: View) -> list[Markup]:
         ("timeline", "Timeline", _timeline(view.figures)),
         ("units", "Units consumed", _units(view.figures)),
         ("loss", "Training loss by dataset step", _loss(view.loss)),
+        ("exchange", "Exchange", _exchange(view.figures)),
         ("lost", "Lost units", _lost(view.figures)),
         ("notes", "Notes", _notes(view)),
     ]
@@ -199,6 +202,8 @@ def _columns(view: View) -> dict[str, Callable[[Row], str]]:
         "held-out loss": lambda row: number(row[0].held_out_loss),
         "restarts": lambda row: count(row[0].restarts),
     }
+    if view.status.exchange:
+        columns |= {title: partial(_of_status, cell) for title, cell in TRAFFIC_COLUMNS.items()}
     left_out = {
         "waiting lately": not lately,
         "lost": not view.status.lost,
@@ -206,6 +211,17 @@ def _columns(view: View) -> dict[str, Callable[[Row], str]]:
         "held-out loss": all(node.held_out_loss is None for node in view.status.nodes),
     }
     return {title: cell for title, cell in columns.items() if not left_out.get(title)}
+
+
+TRAFFIC_COLUMNS: Mapping[str, Callable[[NodeStatus], str]] = {
+    **EXCHANGE_COLUMNS,
+    "sent": lambda node: size(node.exchange.sent_bytes) if node.exchange else "-",
+    "received": lambda node: size(node.exchange.received_bytes) if node.exchange else "-",
+}
+
+
+def _of_status(cell: Callable[[NodeStatus], str], row: Row) -> str:
+    return cell(row[0])
 
 
 def _state(node: NodeStatus) -> Markup:
@@ -279,7 +295,11 @@ def _last(series: Series, form: str) -> str:
     return f"{series.name}: {form.format(series.points[-1][1])}"
 
 
-# What was lost, and what else there is to say.
+# What was exchanged, what was lost, and what else there is to say.
+
+
+def _exchange(figures: RunFigures) -> list[Markup]:
+    return [element("p", line) for line in exchange_lines(figures.exchange, figures.final_model)]
 
 
 def _lost(figures: RunFigures) -> list[Markup]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from gradientmail.progress import NodeProgress
-from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, Presence, RunState, total_of
+from gradientmail.progress import ExchangeProgress, NodeProgress
+from gradientmail.report.exchanged import Exchanged, exchanged
+from gradientmail.runstate import SILENT_AFTER_SECONDS, Learner, Presence, RunState, newest_of, total_of
 
 Standing = Literal["waiting", "running", "complete", "ended", "unknown"]
 """No node yet; a node is live; all units consumed; no node left, units missing; no node that writes heartbeats."""
@@ -45,6 +46,8 @@ class NodeStatus:
     """By how much its clock is ahead of the reader's at least; 0 where nothing shows it."""
     restarts: int
     message: str
+    exchange: ExchangeProgress | None
+    """What its newest learner has exchanged; None if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class RunStatus:
     silent_after_seconds: float
     node_counts_from: Literal["receipts", "heartbeats"]
     nodes: Sequence[NodeStatus]
+    exchange: Exchanged | None
+    """What the nodes have exchanged; None if nothing."""
     foreign_objects: int
     foreign_examples: Sequence[str]
 
@@ -98,6 +103,7 @@ def run_status(state: RunState, *, silent_after: float = SILENT_AFTER_SECONDS) -
         silent_after_seconds=silent_after,
         node_counts_from="heartbeats" if state.receipts is None else "receipts",
         nodes=_nodes(state, lost, silent_after),
+        exchange=exchanged(state, silent_after=silent_after),
         foreign_objects=state.foreign.count,
         foreign_examples=state.foreign.examples,
     )
@@ -149,7 +155,7 @@ def _node(
     dropped: Mapping[str, int],
     silent_after: float,
 ) -> NodeStatus:
-    newest = max(learners, key=lambda learner: learner.progress.time if learner.progress else 0.0, default=None)
+    newest = newest_of(learners)
     word = newest.progress if newest else None
     done, open_units, lost = (total_of(counts, learners) for counts in (consumed, held, dropped))
     return NodeStatus(
@@ -168,6 +174,7 @@ def _node(
         clock_ahead_seconds=_ahead(word, state.read_at),
         restarts=max(0, len(learners) - 1),
         message=word.message if word else "",
+        exchange=word.exchange if word else None,
     )
 
 

@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradientmail.report.exchanged import exchange_lines
 from gradientmail.report.figures import NodeFigures, RunFigures
 from gradientmail.report.status import NodeStatus, RunStatus
 from gradientmail.report.words import count, duration, number, percent, rate
@@ -47,6 +48,7 @@ def report_lines(figures: RunFigures) -> Iterator[str]:
     yield from lost_lines(figures)
     if figures.unclaimed_units:
         yield f"nobody claimed {count(figures.unclaimed_units, 'unit')}"
+    yield from exchange_lines(figures.exchange, figures.final_model)
     yield from notes(figures)
 
 
@@ -72,6 +74,8 @@ def lost_lines(figures: RunFigures) -> Iterator[str]:
 def status_text(status: RunStatus) -> RenderableType:
     """Return where a run stands, a row per node."""
     columns = {title: [cell(node) for node in status.nodes] for title, cell in STATUS_COLUMNS.items()}
+    if status.exchange:
+        columns |= {title: [cell(node) for node in status.nodes] for title, cell in EXCHANGE_COLUMNS.items()}
     table = columns_text(columns, optional=("restarts",))
     return Group(*map(Text, _status_head(status)), Text(), table, *map(Text, _status_notes(status)))
 
@@ -90,6 +94,12 @@ STATUS_COLUMNS: dict[str, Callable[[NodeStatus], str]] = {
 }
 
 
+EXCHANGE_COLUMNS: dict[str, Callable[[NodeStatus], str]] = {
+    "version": lambda node: count(min(node.exchange.versions, default=None) if node.exchange else None),
+    "stale": lambda node: count(node.exchange.staleness_steps if node.exchange else None),
+}
+
+
 def _status_head(status: RunStatus) -> Iterator[str]:
     total = count(status.total) if status.total is not None else "an unknown number"
     share = "" if status.percent_consumed is None else f" ({status.percent_consumed:.1f} %)"
@@ -100,6 +110,8 @@ def _status_head(status: RunStatus) -> Iterator[str]:
     )
     if status.estimated_seconds_left is not None and status.standing == "running":
         yield f"about {duration(status.estimated_seconds_left)} left"
+    if status.exchange:
+        yield f"exchange: {status.exchange.line}"
 
 
 def _status_notes(status: RunStatus) -> Iterator[str]:
