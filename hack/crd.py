@@ -122,6 +122,9 @@ given twice is refused. Values of `secretName`, `url` and `endpointURL` are neve
 """
 
 
+EXCLUDED = {"exclusiveMinimum": "above ", "exclusiveMaximum": "below "}
+
+
 def document() -> str:
     """Return docs/manifest.md."""
     sections = [f"## `{path}`\n\n{''.join(_rows(model))}" for path, model in PARTS]
@@ -151,7 +154,8 @@ def _allowed(schema: dict[str, Any]) -> str:
         return PATTERNS[schema["pattern"]]
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
-        return f"{'above ' if schema.get('exclusiveMinimum') else ''}{low:,.15g} to {high:,.15g}"
+        above, below = (word if schema.get(key) else "" for key, word in EXCLUDED.items())
+        return f"{above}{low:,.15g} to {below}{high:,.15g}"
     if "items" in schema:
         return f"{schema['minItems']} to {schema['maxItems']} pools"
     if "properties" in schema:

@@ -309,8 +309,8 @@ BAD = [
     Case(
         "a momentum that never ends",
         {"spec.trainer": {"exchange": {"outerMomentum": 1}}},
-        "spec.trainer.exchange.outerMomentum is 1: expected a number from 0 to 0.99",
-        "spec.trainer.exchange.outerMomentum in body should be less than or equal to 0.99",
+        "spec.trainer.exchange.outerMomentum is 1: expected a number from 0 to less than 1",
+        "spec.trainer.exchange.outerMomentum in body should be less than 1",
     ),
     # Text.
     Case(

@@ -173,6 +173,8 @@ def _simple(generated: Schema) -> Schema:
         schema["enum"] = [generated["const"]]
     if "exclusiveMinimum" in generated:
         schema |= {"minimum": generated["exclusiveMinimum"], "exclusiveMinimum": True}
+    if "exclusiveMaximum" in generated:
+        schema |= {"maximum": generated["exclusiveMaximum"], "exclusiveMaximum": True}
     if schema.get("type") == "integer":
         schema["format"] = "int64"
     if generated.get("additionalProperties") is True:

@@ -164,6 +164,8 @@ def _limits(schema: Mapping[str, Any]) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         return f" from {low} to {high}"
+    if "exclusiveMaximum" in schema:
+        return f" from {low} to less than {schema['exclusiveMaximum']:g}"
     if "exclusiveMinimum" in schema:
         return f" above {schema['exclusiveMinimum']:g} and at most {high:.0f}"
     if "minItems" in schema:
