@@ -12,8 +12,10 @@ from tests.cluster.harness.tool import ROOT
 
 NODES_FOLDER = Path(__file__).parents[1] / "nodes"
 TASK_FILES = (
+    ROOT / "tests" / "integration" / "noisy_task.py",
     ROOT / "tests" / "integration" / "tiny_task.py",
     ROOT / "tests" / "integration" / "observability" / "watched_task.py",
+    NODES_FOLDER / "paced_task.py",
     NODES_FOLDER / "raising_task.py",
 )
 QUEUE_NODE = (NODES_FOLDER / "queue_node.py").read_text()
