@@ -78,7 +78,7 @@ def test_nothing_else_is_there(port: int, path: str) -> None:
     assert asked(port, path)[0] == 404
 
 
-@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:80", "LOCALHOST"])
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "127.0.0.2:9400", "[::1]:80", "LOCALHOST"])
 def test_names_of_this_machine_are_answered(port: int, host: str) -> None:
     assert asked(port, "/status.json", host=host)[0] == 200
 
@@ -88,6 +88,13 @@ def test_a_name_that_was_made_to_lead_here_is_answered_by_nothing(port: int, hos
     status, _, body = asked(port, "/status.json", host=host)
     assert status == 421
     assert "four-speeds" not in body
+
+
+def test_an_address_of_loopback_answers_by_itself() -> None:
+    with serving(Address("127.0.0.2", 0), application(lambda: VIEW, CollectorRegistry(), loopback=True)) as where:
+        with closing(http.client.HTTPConnection("127.0.0.2", where.port, timeout=10)) as connection:
+            connection.request("GET", "/status.json")
+            assert connection.getresponse().status == 200
 
 
 def test_elsewhere_than_on_loopback_any_name_will_do() -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -58,6 +59,12 @@ def test_held_out_losses_are_kept_from_first_to_last() -> None:
     lines = [json.dumps({"event": "held-out", "message": "", "loss": loss}) for loss in (5.5, 4.0, 3.25)]
     view = after(*lines)
     assert (view.first_held_out, view.last_held_out) == (5.5, 3.25)
+
+
+@pytest.mark.parametrize(("told", "last"), [("Infinity", math.inf), ("much", 5.5)])
+def test_a_held_out_loss_that_has_diverged_is_news(told: str, last: float) -> None:
+    view = after(*(json.dumps({"event": "held-out", "message": "", "loss": loss}) for loss in (5.5, told)))
+    assert (view.first_held_out, view.last_held_out) == (5.5, last)
 
 
 def test_plain_text_and_tracebacks_are_kept_as_last_words_up_to_a_limit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -17,6 +18,31 @@ def test_a_record_comes_back_as_it_was() -> None:
     assert NodeProgress.from_json(WHOLE.to_json()) == WHOLE
     alone = NodeProgress("l", "a-0")
     assert NodeProgress.from_json(alone.to_json()) == alone
+
+
+def test_a_loss_that_has_diverged_is_json_that_every_reader_takes_and_comes_back() -> None:
+    diverged = NodeProgress(
+        "l", "a-0", loss=math.nan, held_out_loss=math.inf, exchange=ExchangeProgress(final_held_out_loss=-math.inf)
+    )
+    text = diverged.to_json()
+    fields = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (fields["loss"], fields["held_out_loss"]) == ("NaN", "Infinity")
+    assert fields["exchange"]["final_held_out_loss"] == "-Infinity"
+    read = NodeProgress.from_json(text)
+    assert read.loss is not None
+    assert math.isnan(read.loss)
+    assert read.exchange is not None
+    assert (read.held_out_loss, read.exchange.final_held_out_loss) == (math.inf, -math.inf)
+
+
+def test_the_loss_of_an_earlier_version_is_read_as_python_wrote_it() -> None:
+    assert NodeProgress.from_json('{"learner": "l", "node": "a-0", "loss": Infinity}').loss == math.inf
+
+
+@pytest.mark.parametrize("loss", ["much", True, [1]])
+def test_a_loss_that_is_no_number_is_refused(loss: object) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"not a number|could not convert"):
+        NodeProgress.from_json(json.dumps({"learner": "l", "node": "a-0", "loss": loss}))
 
 
 def test_a_record_from_before_the_exchange_is_read() -> None:

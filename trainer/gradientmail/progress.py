@@ -10,6 +10,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
+from gradientmail.plain_json import dumps, number
+
 HEARTBEAT_SECONDS = 15.0
 """Seconds between a node's heartbeats; each writes one object and deletes the one before."""
 
@@ -60,11 +62,11 @@ class ExchangeProgress:
 
     @classmethod
     def from_fields(cls, value: dict[str, Any]) -> Self:
-        """Read the fields of a record; those of a newer version are ignored. Raises TypeError for what is no number."""
+        """Read the fields of a record; those of a newer version are ignored. Raises TypeError or ValueError."""
         known = _known(cls, value)
         versions = tuple(known.pop("versions", ()))
         _ = sum(versions) + sum(known[name] for name in known.keys() - {"final_held_out_loss"})
-        return cls(**known, versions=versions)
+        return cls(**{**known, **_losses(known, "final_held_out_loss")}, versions=versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +106,18 @@ class NodeProgress:
 
     def to_json(self) -> str:
         """Return the record on one line."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> NodeProgress:
-        """Read a record; fields of a newer version are ignored. Raises ValueError if it is not one."""
+        """Read a record; fields of a newer version are ignored. Raises ValueError or TypeError if it is not one."""
         value = json.loads(text)
         if not isinstance(value, dict) or "learner" not in value or "node" not in value:
             raise ValueError(f"not a progress record: {str(value)[:80]!r}")
         exchange = value.get("exchange")
         told = ExchangeProgress.from_fields(exchange) if isinstance(exchange, dict) else None
-        return cls(**{**_known(cls, value), "exchange": told})
+        known = _known(cls, value)
+        return cls(**{**known, **_losses(known, "loss", "held_out_loss"), "exchange": told})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class Receipt:
 
     def to_json(self) -> str:
         """Return the record on one line."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Receipt:
@@ -142,6 +145,10 @@ class Receipt:
         if not isinstance(value, dict) or any(field.name not in value for field in fields(cls)):
             raise ValueError(f"not a receipt: {str(value)[:80]!r}")
         return cls(**_known(cls, value))
+
+
+def _losses(known: dict[str, Any], *names: str) -> dict[str, float]:
+    return {name: number(known[name]) for name in names if known.get(name) is not None}
 
 
 def _known(cls: type[Any], value: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from gradientmail.local.screen import LiveScreen, PlainScreen, Screen
 from gradientmail.local.serving import Address, address_of
 from gradientmail.local.summary import summary_text
 from gradientmail.manifest import manifest_bytes, manifest_of
+from gradientmail.plain_json import dumps
 from gradientmail.report.table import console
 
 
@@ -71,7 +71,7 @@ def local(
     with ExitStack() as open_until:
         summary = run_here(manifest, source, LocalOptions(out, mailbox, join, picture, address), screen, open_until)
         if as_json:
-            typer.echo(json.dumps(summary.to_dict(), indent=2))
+            typer.echo(dumps(summary.to_dict(), indent=2))
         else:
             out_console.print(summary_text(summary))
         if keep_serving and summary.exit not in (Exit.INTERRUPTED, Exit.TERMINATED):

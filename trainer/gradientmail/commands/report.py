@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.progress import Progress
 
 from gradientmail.bulk import Seen
 from gradientmail.local.machine import usable_cores
+from gradientmail.plain_json import dumps
 from gradientmail.report.opening import own_folder, read_named
 from gradientmail.report.page import View
 from gradientmail.report.table import console, report_text
@@ -57,7 +57,7 @@ def report(
         state = read_named(run, endpoint_url=endpoint_url, region=region, processes=usable_cores(), seen=seen)
     view = View.of(state, silent_after=silent_after)
     if as_json:
-        typer.echo(json.dumps(view.figures.to_dict(), indent=2))
+        typer.echo(dumps(view.figures.to_dict(), indent=2))
     else:
         console().print(report_text(view.figures))
     named = Files(html=html, svg=svg, png=png)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
+from gradientmail.plain_json import dumps
 from gradientmail.report.opening import read_named
 from gradientmail.report.status import run_status
 from gradientmail.report.table import console, status_text
@@ -36,6 +36,6 @@ def status(
     state = read_named(run, most_receipts=most, endpoint_url=endpoint_url, region=region)
     standing = run_status(state, silent_after=silent_after)
     if as_json:
-        typer.echo(json.dumps(standing.to_dict(), indent=2))
+        typer.echo(dumps(standing.to_dict(), indent=2))
     else:
         console().print(status_text(standing))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import json
 import re
 import socket
 import sys
@@ -26,6 +25,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gradientmail.exits import UserError
+from gradientmail.plain_json import dumps
 from gradientmail.report.markup import Markup, element
 from gradientmail.report.page import View, page, stylesheet
 
@@ -42,7 +42,6 @@ HEADERS = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cache-Control", "no-store"),
 )
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Start = Callable[[str, list[tuple[str, str]]], object]
 Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
@@ -61,12 +60,7 @@ class Address:
     @property
     def loopback(self) -> bool:
         """Whether only this machine reaches it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -78,6 +72,16 @@ def address_of(text: str) -> Address:
     if not match or int(match[3]) > 65535:
         raise UserError(f"--serve-at is {text!r}: expected ADDRESS:PORT or a port from 0 to 65535, as in {Address()}")
     return Address(match[1] or match[2] or Address.host, int(match[3]))
+
+
+def is_loopback(name: str) -> bool:
+    """Return whether a host's name or address leads to this machine alone; no name but localhost is looked up."""
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -134,7 +138,7 @@ def application(view: Callable[[], View], registry: CollectorRegistry, *, loopba
         "/page.css": lambda: ("text/css; charset=utf-8", stylesheet().encode()),
         "/live.js": lambda: ("text/javascript; charset=utf-8", script().encode()),
         "/metrics": lambda: (CONTENT_TYPE_LATEST, generate_latest(registry)),
-        "/status.json": lambda: ("application/json", json.dumps(view().status.to_dict()).encode()),
+        "/status.json": lambda: ("application/json", dumps(view().status.to_dict()).encode()),
     }
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
@@ -149,8 +153,8 @@ def application(view: Callable[[], View], registry: CollectorRegistry, *, loopba
 def _answer(
     environ: Mapping[str, Any], contents: Mapping[str, Callable[[], Content]], *, loopback: bool
 ) -> tuple[str, Content]:
-    if loopback and _name(environ.get("HTTP_HOST", "")) not in LOOPBACK_NAMES:
-        return _plain("421 Misdirected Request", "this server answers for localhost and 127.0.0.1 alone")
+    if loopback and not is_loopback(_name(environ.get("HTTP_HOST", ""))):
+        return _plain("421 Misdirected Request", "this server answers for localhost and loopback addresses alone")
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
         return _plain("405 Method Not Allowed", "only GET and HEAD: nothing here can be changed")
     content = contents.get(environ.get("PATH_INFO", "/") or "/")

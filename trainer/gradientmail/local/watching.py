@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gradientmail.plain_json import number
 from gradientmail.progress import NodeProgress
 
 WINDOW_SECONDS = 15.0
@@ -83,14 +84,21 @@ class NodeView:
         match record:
             case {"event": "progress", "progress": dict(fields)}:
                 return self._with_progress(fields)
-            case {"event": "held-out", "loss": int() | float() as loss}:
-                first = loss if self.first_held_out is None else self.first_held_out
-                return replace(self, first_held_out=first, last_held_out=loss)
+            case {"event": "held-out", "loss": int() | float() | str() as told}:
+                return self._with_held_out(told)
             case {"traceback": str(trace)}:
                 return self._with_words(trace.splitlines())
             case None if text.strip():
                 return self._with_words([text])
         return self
+
+    def _with_held_out(self, told: float | str) -> NodeView:
+        try:
+            loss = number(told)
+        except (ValueError, TypeError):
+            return self
+        first = loss if self.first_held_out is None else self.first_held_out
+        return replace(self, first_held_out=first, last_held_out=loss)
 
     def _with_progress(self, fields: Mapping[str, Any]) -> NodeView:
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TextIO
+
+from gradientmail.plain_json import dumps
 
 ROOT = "gradientmail"
 
@@ -51,7 +52,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, separators=(",", ":"), default=str)
+        return dumps(line, separators=(",", ":"), default=str)
 
 
 @contextmanager
