@@ -30,8 +30,7 @@ class NodeOptions:
     metrics_port: int | None = None
     """0 for any free port, None for none at all."""
     metrics_host: str = ""
-    """Address to serve them at; empty: every address of the machine."""
-    """Address of this machine to serve them at."""
+    """Address of this machine to serve them at; empty: every address of the machine."""
     log_format: LogFormat = "text"
     termination_message: Path | None = None
     grace_seconds: float = 25.0
