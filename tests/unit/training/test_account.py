@@ -75,6 +75,17 @@ def test_time_on_batches_is_neither_waiting_nor_evaluating() -> None:
     assert account.activity == Activity("waiting", 129.0)
 
 
+def test_a_batch_under_way_counts_as_time_on_batches() -> None:
+    clock = Clock()
+    account = Account("l", "a-0", monotonic=clock)
+    account.doing("training")
+    clock.now += 600.0  # the first one compiles the model
+    assert account.progress().train_seconds == 600.0
+    account.doing("waiting")
+    clock.now += 5.0
+    assert account.progress().train_seconds == 600.0
+
+
 @pytest.mark.parametrize(
     ("doing", "seconds", "loading", "alive"),
     [

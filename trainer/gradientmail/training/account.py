@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -40,7 +41,10 @@ class Activity:
 
 
 class Account:
-    """A node's running totals. One thread writes; any thread may ask for `progress`. Nothing here waits or locks."""
+    """A node's running totals. One thread writes; any thread may ask for `progress`.
+
+    Nothing here waits but for a lock that is held while two numbers are read or written.
+    """
 
     def __init__(
         self,
@@ -57,7 +61,6 @@ class Account:
         self.step: int | None = None
         self.loss: float | None = None
         self.held_out_loss: float | None = None
-        self.train_seconds = 0.0
         self.queue: Callable[[], QueueStatistics] = QueueStatistics
         self.exchange: Callable[[], ExchangeStatistics | None] = lambda: None
         self.final_held_out_loss: float | None = None
@@ -65,6 +68,8 @@ class Account:
         self._node = node
         self._clock = clock
         self._monotonic = monotonic
+        self._trained_seconds = 0.0
+        self._lock = threading.Lock()
         self.activity = Activity("starting", monotonic())
 
     def now(self) -> float:
@@ -73,10 +78,19 @@ class Account:
 
     def doing(self, what: Doing) -> None:
         """Note what the main thread does from now on. Time spent training is added up."""
-        now = self._monotonic()
-        if self.activity.doing == "training":
-            self.train_seconds += now - self.activity.since
-        self.activity = Activity(what, now)
+        with self._lock:
+            now = self._monotonic()
+            self._trained_seconds += self._training_for(now)
+            self.activity = Activity(what, now)
+
+    @property
+    def train_seconds(self) -> float:
+        """Time spent on batches, the one under way included, as the queue's wait is. Never falls."""
+        with self._lock:  # else a batch that ends meanwhile could be counted longer than it has been
+            return self._trained_seconds + self._training_for(self._monotonic())
+
+    def _training_for(self, now: float) -> float:
+        return now - self.activity.since if self.activity.doing == "training" else 0.0
 
     def trained(self, *, step: int, samples: int) -> None:
         """Add a batch."""
