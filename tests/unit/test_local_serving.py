@@ -7,10 +7,13 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from typer.testing import CliRunner
 
+from gradientmail.cli import application as command_line
 from gradientmail.exits import Exit, UserError
 from gradientmail.local.serving import Address, address_of, application, check_address, live_page, serving
 from gradientmail.report.page import View
@@ -18,6 +21,7 @@ from tests.unit.report.simulated import state
 
 VIEW = View.of(state({"a": 1.0, "b": 0.5}, steps=6, unit_steps=1))
 HOST = "127.0.0.1"
+DEMO = Path(__file__).resolve().parents[2] / "examples/demo/run.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +134,12 @@ def test_what_is_no_address_is_a_sentence(text: str) -> None:
     assert str(error.value) == (
         f"--serve-at is {text!r}: expected ADDRESS:PORT or a port from 0 to 65535, as in 127.0.0.1:9400"
     )
+
+
+def test_an_empty_address_is_a_mistake_and_not_none(tmp_path: Path) -> None:
+    done = CliRunner().invoke(command_line(), ["local", str(DEMO), "--out", str(tmp_path / "run"), "--serve-at", ""])
+    assert str(done.exception).startswith("--serve-at is '': expected ADDRESS:PORT")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def local(
     out_console = console(stderr=as_json)
     live = out_console.is_terminal and not plain
     screen: Screen = LiveScreen(manifest.metadata.name, out_console) if live else PlainScreen(out_console)
-    address = address_of(serve_at) if serve_at else Address() if serve or keep_serving else None
+    address = address_of(serve_at) if serve_at is not None else Address() if serve or keep_serving else None
     with ExitStack() as open_until:
         summary = run_here(manifest, source, LocalOptions(out, mailbox, join, picture, address), screen, open_until)
         if as_json:
