@@ -72,6 +72,8 @@ class Bare:
         """Kill every process of the cluster, wait for all, and remove all else."""
         self._require()
         with self._locked("down"):
+            if FOLDER.exists():
+                say("Taking the cluster down: seconds, or minutes while the disk is busy")
             self._remove()
 
     def leftovers(self) -> list[str]:
