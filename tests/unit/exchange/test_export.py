@@ -38,7 +38,7 @@ def test_the_final_model_is_fetched_and_a_run_going_on_is_assembled(tmp_path: Pa
         assert set(load_file(file)) == {"embed.weight", "middle.weight", "middle.bias"}
     steps = session.statistics.steps
     final = export(url, file)
-    assert final.output == f"{file}: the final model, {4 * steps} samples in {steps} steps\n"
+    assert final.output == f"{file}: the final model, {4 * steps:,} samples in {steps:,} steps\n"
     assert torch.equal(load_file(file)["embed.weight"], model.embed.weight)
     with Session(model, mailbox=open_mailbox(url), learner_id="node-1", sync_every=1, poll_seconds=0.002) as session:
         eventually(lambda: min(session.statistics.versions) > 5, lambda: session.step(samples=4))

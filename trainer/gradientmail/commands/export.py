@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,12 @@ def export(
         typer.echo(json.dumps({"file": str(file), "bytes": len(data), "final": final, **told}))
     else:
         kind = "the final model" if final else "the newest versions of a run that has written no final model since"
-        typer.echo(f"{file}: {kind}, {told.get('samples', '0')} samples in {told.get('steps', '0')} steps")
+        typer.echo(f"{file}: {kind}, {_count(told, 'samples')} samples in {_count(told, 'steps')} steps")
+
+
+def _count(told: Mapping[str, str], name: str) -> str:
+    value = told.get(name, "0")
+    return f"{int(value):,}" if value.isdecimal() else value
 
 
 def _write(file: Path, data: bytes) -> None:
