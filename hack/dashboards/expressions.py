@@ -20,6 +20,11 @@ def rate(metric: str, select: str, by: str, *, matching: str = "") -> str:
     return f"{summed(by)} (rate({metric}{{{chosen}}}{WINDOW}))"
 
 
+def rate_by_node(metric: str) -> str:
+    """Return a counter's increase per second of each node of one run."""
+    return rate(metric, ONE_RUN, "node")
+
+
 def summed(by: str) -> str:
     """Return the head of a sum by labels; none means all in one."""
     return f"sum by ({by})" if by else "sum"

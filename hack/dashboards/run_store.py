@@ -7,16 +7,13 @@ from hack.dashboards.expressions import (
     gauge,
     quantile,
     rate,
+    rate_by_node,
     restarts,
     unfinished_of_the_gone,
     units,
 )
 from hack.dashboards.model import ALARM, WARN, Panel, Query, Row, Threshold
 from hack.dashboards.words import NO_CLAIM, NO_CONTROLLER, NO_ERROR, NO_EXCHANGE, NO_TRAINER, NODE
-
-
-def _by_node(metric: str) -> str:
-    return rate(metric, ONE_RUN, "node")
 
 
 def _exchanged(*names: str) -> tuple[Query, ...]:
@@ -45,7 +42,7 @@ CLAIMS = Row(
             "Claims per minute",
             "lines",
             "none",
-            (Query(f"60 * {_by_node('gradientmail_units_claimed_total')}", NODE),),
+            (Query(f"60 * {rate_by_node('gradientmail_units_claimed_total')}", NODE),),
             "How often each node takes a unit.",
             NO_TRAINER,
             axis="claims per minute",
@@ -56,8 +53,8 @@ CLAIMS = Row(
             "percentunit",
             (
                 Query(
-                    f"{_by_node('gradientmail_claim_conflicts_total')} / "
-                    f"({_by_node('gradientmail_units_claimed_total')} > 0)",
+                    f"{rate_by_node('gradientmail_claim_conflicts_total')} / "
+                    f"({rate_by_node('gradientmail_units_claimed_total')} > 0)",
                     NODE,
                 ),
             ),
@@ -148,8 +145,8 @@ EXCHANGE = Row(
             "lines",
             "Bps",
             (
-                Query(_by_node("gradientmail_exchange_sent_bytes_total"), "{{node}}, sent"),
-                Query(_by_node("gradientmail_exchange_received_bytes_total"), "{{node}}, received"),
+                Query(rate_by_node("gradientmail_exchange_sent_bytes_total"), "{{node}}, sent"),
+                Query(rate_by_node("gradientmail_exchange_received_bytes_total"), "{{node}}, received"),
             ),
             "Parameters written to and read from the mailbox.",
             NO_EXCHANGE,
@@ -180,7 +177,7 @@ EXCHANGE = Row(
             "Time blocked by the exchange",
             "lines",
             "percentunit",
-            (Query(_by_node("gradientmail_exchange_blocked_seconds_total"), NODE),),
+            (Query(rate_by_node("gradientmail_exchange_blocked_seconds_total"), NODE),),
             "Part of its time that the training loop spends in the exchange. Reading and writing happen elsewhere, so "
             "it stays near 0.",
             NO_EXCHANGE,
@@ -191,7 +188,7 @@ EXCHANGE = Row(
             "Exchange requests",
             "lines",
             "reqps",
-            (Query(_by_node("gradientmail_exchange_requests_total"), NODE),),
+            (Query(rate_by_node("gradientmail_exchange_requests_total"), NODE),),
             "Requests to the mailbox that the exchange makes; they are part of those above.",
             NO_EXCHANGE,
             width=6,

@@ -11,6 +11,7 @@ from hack.dashboards.expressions import (
     progress,
     quantile,
     rate,
+    rate_by_node,
     seconds_left,
     share,
     speed,
@@ -21,18 +22,6 @@ from hack.dashboards.expressions import (
 )
 from hack.dashboards.model import ALARM, WARN, Panel, Query, Row, Threshold
 from hack.dashboards.words import NO_CONTROLLER, NO_LOSS, NO_PACE, NO_TRAINER, NODE
-
-
-def _by_node(metric: str) -> str:
-    return rate(metric, ONE_RUN, "node")
-
-
-def _exchanged(*names: str) -> tuple[Query, ...]:
-    return tuple(
-        Query(f"60 * {rate(f'gradientmail_exchange_{name}_total', ONE_RUN, '')}", name.replace("_", " "))
-        for name in names
-    )
-
 
 GLANCE = Row(
     "At a glance",
@@ -148,7 +137,7 @@ SHARES = Row(
             "Throughput by node",
             "stacked",
             "short",
-            (Query(_by_node("gradientmail_samples_total"), NODE),),
+            (Query(rate_by_node("gradientmail_samples_total"), NODE),),
             "Tokens per second of each node; the outline is the run's.",
             NO_TRAINER,
             axis="tokens per second",
@@ -271,7 +260,7 @@ LEARNING = Row(
             "Optimizer steps by node",
             "lines",
             "none",
-            (Query(f"60 * {_by_node('gradientmail_batches_total')}", NODE),),
+            (Query(f"60 * {rate_by_node('gradientmail_batches_total')}", NODE),),
             "Batches that each node trains in a minute: its speed.",
             NO_TRAINER,
             axis="batches per minute",
