@@ -18,7 +18,7 @@ from .host import COVERED_FOLDERS
 from .pki import Authority, write_private
 from .processes import Supervisor
 from .settings import Addresses
-from .shell import run, say, succeeds, wait_until
+from .shell import run, run_logged, succeeds, wait_until
 
 CONTAINERD_SECONDS = 60.0
 IMPORT_SECONDS = 900.0
@@ -98,7 +98,9 @@ class Node:
         for file in files:
             wanted = archives.images_in(file)
             if not wanted or not wanted.items() <= present.items():
-                run([*self._ctr(), "images", "import", file], timeout_seconds=IMPORT_SECONDS)
+                what = f"Loading {', '.join(wanted) or file.name} on {self.name}"
+                log = self._supervisor.log(f"import-{self.name}")
+                run_logged(what, [*self._ctr(), "images", "import", file], log, timeout_seconds=IMPORT_SECONDS)
 
     def _covered(self, folder: str) -> Path:
         return self._layout.covered(self.name, folder)
@@ -145,6 +147,5 @@ def load_everywhere(nodes: Sequence[Node], files: Sequence[Path]) -> None:
     """Import archives on all nodes, two at a time; raises the first failure after all have ended."""
     if not nodes:
         raise ClusterError("No node is up; run: python3 hack/cluster up")
-    say(f"Loading {', '.join(file.name for file in files)} on {len(nodes)} nodes")
     with ThreadPoolExecutor(max_workers=PARALLEL_IMPORTS) as pool:
         list(pool.map(lambda node: node.load(files), nodes))
