@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,30 @@ def test_processes_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found == {key: box.get(key) for key in keys[:-1]}
     assert len(found) == 240
     assert heard == [(50, 241), (100, 241), (150, 241), (200, 241), (241, 241)]
+
+
+class Deadly(MemoryStore):
+    """A store that kills every process that reads from it but the one that made it."""
+
+    def __reduce__(self) -> Any:
+        return Elsewhere, ()
+
+
+class Elsewhere(MemoryStore):
+    """What becomes of it in another process."""
+
+    def _read(self, key: str) -> bytes | None:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError(key)
+
+
+def test_what_killed_processes_have_not_read_is_read_here(caplog: pytest.LogCaptureFixture) -> None:
+    box = Deadly()
+    for key, data in (("k/1", b"one"), ("k/2", b"two")):
+        box.put_if_absent(key, data)
+    assert read_by_processes(box, ["k/1", "k/2", "k/3"], 2) == {"k/1": b"one", "k/2": b"two"}
+    (told,) = caplog.messages
+    assert told.startswith("a process that read objects was killed")
 
 
 def test_a_run_on_s3_is_read_by_processes_as_by_threads(s3_box: Store, monkeypatch: pytest.MonkeyPatch) -> None:

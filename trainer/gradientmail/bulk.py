@@ -7,12 +7,16 @@ script that calls this needs `if __name__ == "__main__":`.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 from gradientmail.mailbox import Mailbox, Store
+
+logger = logging.getLogger(__name__)
 
 READERS = 16
 """Threads of one process that read objects at the same time."""
@@ -40,8 +44,18 @@ def read_by_threads(box: Mailbox, keys: Sequence[str], pool: Executor, seen: See
 def read_by_processes(box: Store, keys: Sequence[str], processes: int, seen: Seen = unseen) -> dict[str, bytes]:
     """Return the objects that are there, read by so many processes of READERS threads each.
 
-    Raises the mailbox's errors. Requests are counted by no observer of this process.
+    Raises the mailbox's errors. Requests are counted by no observer of this process. If a process is killed, as where
+    memory is short, this one reads them all.
     """
+    try:
+        return _read_elsewhere(box, keys, processes, seen)
+    except BrokenProcessPool:
+        logger.warning("a process that read objects was killed: reading them by one process, which takes longer")
+    with ThreadPoolExecutor(READERS, thread_name_prefix="bulk") as pool:
+        return read_by_threads(box, keys, pool, seen)
+
+
+def _read_elsewhere(box: Store, keys: Sequence[str], processes: int, seen: Seen) -> dict[str, bytes]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, _Worker.start, (box,)) as pool:
         try:
