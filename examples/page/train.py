@@ -1,11 +1,15 @@
 """The training loop of the page, as a script of one's own: no manifest, any number of processes, any mailbox.
 
-    python examples/page/train.py --rank 0 --mailbox file:///tmp/first &
-    python examples/page/train.py --rank 1 --mailbox file:///tmp/first
+    .venv/bin/python examples/page/train.py --rank 0 --mailbox file:///tmp/first &
+    .venv/bin/python examples/page/train.py --rank 1 --mailbox file:///tmp/first
 
 Start as many as you like, whenever you like, here or on other machines (then with s3://BUCKET/PREFIX). Each takes
-units that nobody has taken yet, and they exchange what they learn: `gradientmail export FOLDER model.safetensors`
-fetches the model. Use a fresh prefix for each run, and each rank once per run.
+units that nobody has taken yet, and they exchange what they learn. The model and who trained what:
+
+    .venv/bin/gradientmail export /tmp/first model.safetensors
+    .venv/bin/gradientmail report /tmp/first --out /tmp/first-report
+
+Use a fresh prefix for each run, and each rank once per run.
 """
 
 from __future__ import annotations
