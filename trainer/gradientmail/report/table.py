@@ -38,7 +38,7 @@ REPORT_COLUMNS: dict[str, Callable[[NodeFigures], str]] = {
 
 def report_lines(figures: RunFigures) -> Iterator[str]:
     """Yield what a run came to, a sentence a line."""
-    total = count(figures.total_units) if figures.total_units is not None else "an unknown number"
+    total = count(figures.total_units) if figures.total_units is not None else "an unknown number of"
     yield f"{count(figures.consumed_units)} of {total} units trained, {count(figures.lost_units)} lost"
     if figures.ideal_seconds and figures.over_ideal:
         yield (
@@ -101,7 +101,7 @@ EXCHANGE_COLUMNS: dict[str, Callable[[NodeStatus], str]] = {
 
 
 def _status_head(status: RunStatus) -> Iterator[str]:
-    total = count(status.total) if status.total is not None else "an unknown number"
+    total = count(status.total) if status.total is not None else "an unknown number of"
     share = "" if status.percent_consumed is None else f" ({status.percent_consumed:.1f} %)"
     yield f"{status.run or 'run without a manifest'}: {status.standing}"
     yield (
