@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from gradientmail.plain_json import dumps
 from gradientmail.report.page import View, report_page
 from gradientmail.report.picture import draw
 from gradientmail.writing import written_to
@@ -61,4 +61,4 @@ def write(view: View, files: Files, advice: str) -> list[Path]:
 
 
 def _record(view: View) -> str:
-    return json.dumps(view.figures.to_dict(), indent=2) + "\n"
+    return dumps(view.figures.to_dict(), indent=2) + "\n"
