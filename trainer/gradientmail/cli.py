@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from gradientmail.exits import Exit, UserError
+from gradientmail.exits import INSTALL_TORCH, Exit, UserError
 from gradientmail.mailbox import MailboxMisconfigured, MailboxUnavailable
 
 COMMANDS = ("local", "plan", "data", "doctor", "status", "report", "export", "train")
@@ -38,6 +38,8 @@ def explained(error: BaseException) -> tuple[str, Exit] | None:
             return str(error), Exit.STORE
         case MailboxMisconfigured():
             return str(error), Exit.CONFIGURATION
+        case ModuleNotFoundError(name="torch" | "safetensors" | "numpy"):
+            return f"this needs {error.name}, which is not installed: {INSTALL_TORCH}", Exit.CONFIGURATION
         case OSError(errno=errno.ENOSPC):
             where = error.filename or "this machine"
             return f"no space is left on the disk of {where}: free some and try again", Exit.STORE

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+INSTALL_TORCH = "run `pip install './trainer[torch]'` in GradientMail's repository"
+
 
 class Exit(IntEnum):
     """What a command's exit code means."""

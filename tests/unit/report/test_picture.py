@@ -62,5 +62,5 @@ def test_nothing_trained_is_a_sentence(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "find_spec", lambda _: None)
-    with pytest.raises(PictureNotPossible, match=r"pip install 'gradientmail\[report\]'"):
+    with pytest.raises(PictureNotPossible, match=r"pip install './trainer\[report\]'"):
         draw(figures(state(PAGE, steps=6, unit_steps=1)), {"png": tmp_path / "x"}, "")

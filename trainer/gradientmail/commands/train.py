@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gradientmail.cli import explained
-from gradientmail.exits import Exit, UserError
+from gradientmail.exits import INSTALL_TORCH, Exit, UserError
 from gradientmail.manifest import load_manifest
 from gradientmail.progress import NodeProgress
 
@@ -132,5 +132,5 @@ def _node(path: Path, options: NodeOptions, interruption: Interruption) -> Node:
     try:
         from gradientmail.training.program import Node
     except ModuleNotFoundError as error:
-        raise UserError(f"training needs {error.name}: pip install 'gradientmail[torch]'") from None
+        raise UserError(f"training needs {error.name}, which is not installed: {INSTALL_TORCH}") from None
     return Node(manifest, options, interruption, explained)

@@ -83,7 +83,8 @@ def draw(figures: RunFigures, files: Mapping[str, Path], advice: str) -> None:
     """
     if find_spec("matplotlib") is None:
         raise PictureNotPossible(
-            "the picture needs matplotlib, which is not installed: run `pip install 'gradientmail[report]'`"
+            "the picture needs matplotlib, which is not installed: give --no-picture, "
+            "or run `pip install './trainer[report]'` in GradientMail's repository"
         )
     if not figures.boxes:
         raise PictureNotPossible("no unit has been trained to its end yet, so there is no timeline to draw")
