@@ -135,6 +135,13 @@ def test_the_summary_says_what_came_of_it_who_lost_what_and_where_everything_lie
     assert row.split() == ["b-0", "3", "13.6", "%", "0.5", "9.1", "%", "5.500", "->", "3.250", "1", "killed"]
 
 
+def test_a_node_that_has_evaluated_once_shows_that_loss_alone() -> None:
+    views = {end.node: NodeView(end.node, end.learner, first_held_out=5.5, last_held_out=5.5) for end in ENDS}
+    text = shown(summary_text(replace(summary(), views=views)))
+    row = next(line for line in text.splitlines() if line.startswith("b-0 "))
+    assert row.split() == ["b-0", "3", "13.6", "%", "0.5", "9.1", "%", "5.500", "1", "killed"]
+
+
 def test_the_summary_for_programs_has_ends_and_the_report() -> None:
     record = summary().to_dict()
     assert (record["exit"], record["exit_code"]) == ("INCOMPLETE", 5)

@@ -113,7 +113,8 @@ def _table(summary: Summary) -> RenderableType:
 def _held_out(view: NodeView | None, node: NodeFigures) -> str:
     if view is None or view.first_held_out is None:
         return number(node.held_out_loss)
-    return f"{number(view.first_held_out)} -> {number(view.last_held_out)}"
+    first, last = number(view.first_held_out), number(view.last_held_out)
+    return first if first == last else f"{first} -> {last}"
 
 
 def _foot(summary: Summary) -> Iterator[str]:
