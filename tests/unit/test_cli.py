@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gradientmail.cli import explained
+from gradientmail.cli import explained, unwrapped
 from gradientmail.exits import Exit
 
 
@@ -20,3 +20,7 @@ def test_a_missing_torch_is_told_with_what_to_run(monkeypatch: pytest.MonkeyPatc
 
 def test_another_missing_module_is_a_fault_of_the_program() -> None:
     assert explained(ModuleNotFoundError("No module named 'botocore'", name="botocore")) is None
+
+
+def test_help_has_a_line_for_each_paragraph() -> None:
+    assert unwrapped("One.\n\nTwo is\nlonger.\nThree.") == "One.\n\nTwo is longer. Three."

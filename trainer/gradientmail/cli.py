@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 
@@ -26,7 +27,15 @@ def application() -> typer.Typer:
     for name in COMMANDS:
         register: Callable[[typer.Typer], None] = importlib.import_module(f"gradientmail.commands.{name}").register
         register(app)
+    for command in app.registered_commands:
+        # Typer keeps the source's line breaks in all paragraphs but the first.
+        command.help = unwrapped(inspect.getdoc(command.callback) or "")
     return app
+
+
+def unwrapped(text: str) -> str:
+    """Return text with one line for each paragraph."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def explained(error: BaseException) -> tuple[str, Exit] | None:

@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    url: Annotated[str, typer.Argument(help="s3://BUCKET/PREFIX or file:///FOLDER")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="s3://BUCKET/PREFIX or file:///FOLDER")],
     endpoint_url: Annotated[str | None, typer.Option(help="The S3 service, if it is not AWS.")] = None,
     region: Annotated[str | None, typer.Option(help="The bucket's region.")] = None,
     checksums: Annotated[
