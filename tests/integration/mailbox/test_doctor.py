@@ -158,13 +158,14 @@ def test_a_url_that_is_none_is_one_sentence(doctor: Doctor) -> None:
 
 
 def test_ctrl_c_during_a_race_cleans_up(proxy: ProxyServer, bucket: str, s3_client: S3Client) -> None:
-    racing = threading.Event()
+    racing, interrupted = threading.Event(), threading.Event()
 
-    def never_answer(exchange: Exchange) -> None:
+    def answer_too_late(exchange: Exchange) -> None:
         racing.set()
+        interrupted.wait(60)
         exchange.hang_up()
 
-    proxy.add("PUT", never_answer, path="/race/000001", count=None)
+    proxy.add("PUT", answer_too_late, path="/race/000001", count=None)
     program = "from gradientmail import cli; cli.COMMANDS = ('doctor', 'doctor'); cli.main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "doctor", f"s3://{bucket}/runs", "--endpoint-url", proxy.url, *FEW],
@@ -174,6 +175,7 @@ def test_ctrl_c_during_a_race_cleans_up(proxy: ProxyServer, bucket: str, s3_clie
     )
     assert racing.wait(60)
     process.send_signal(signal.SIGINT)
+    interrupted.set()
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.endswith("gradientmail: interrupted; what the doctor wrote has been removed\n")
