@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -25,6 +26,12 @@ ENSURE_PROMTOOL = (
     "from pathlib import Path; from testcluster import packages; "
     "print(packages.ensure_program('promtool', Path('build/promtool.log').absolute()))"
 )
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt: shells have programs that they start in the background ignore it, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
