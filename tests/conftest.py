@@ -29,7 +29,7 @@ ENSURE_PROMTOOL = (
 
 
 def pytest_configure() -> None:
-    """Let SIGINT interrupt: shells have programs that they start in the background ignore it, and children inherit that."""
+    """Let SIGINT interrupt: programs that a shell starts in the background ignore it, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
