@@ -15,7 +15,6 @@ from typing import Any
 import matplotlib as mpl
 
 from bench.exchange.study import Setting
-from gradientmail.exchange.merging import WARM_UP_STEPS
 
 mpl.use("svg")
 from matplotlib import pyplot
@@ -39,8 +38,7 @@ def by_name(path: Path) -> dict[str, list[dict[str, Any]]]:
     for line in path.read_text().splitlines():
         run = json.loads(line)
         options = {name: getattr(default, name) for name in default.__dataclass_fields__ if name != "seed"}
-        options["warm_up_steps"] = WARM_UP_STEPS
-        if all(run.get(name, value) == value for name, value in options.items()):
+        if all(run[name] == value for name, value in options.items()):
             found[run["name"]].append(run)
     return found
 

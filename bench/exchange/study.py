@@ -26,7 +26,7 @@ from bench.exchange.nodes import Clock, Network, SimulatedNode, newest
 from bench.exchange.tiny import Tiny
 from gradientmail.exchange.blobs import split
 from gradientmail.exchange.closing import Timing
-from gradientmail.exchange.merging import WARM_UP_STEPS, mean, outer_step
+from gradientmail.exchange.merging import mean, outer_step
 from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Agreement
 from gradientmail.mailbox.memory import MemoryStore
@@ -211,7 +211,6 @@ def exchanged(corpus: Corpus, setting: Setting, lives: list[Life]) -> tuple[Curv
     curve.evaluate(evaluated, clock.now, newest(nodes))
     versions = [chain.anchor.version for node in nodes if node.left and node.learner for chain in node.learner.chains]
     return curve, {
-        "warm_up_steps": WARM_UP_STEPS,
         "versions": max(versions),
         "node_steps": [node.steps for node in nodes],
         "staleness": [sum(node.staleness) / max(1, len(node.staleness)) for node in nodes],

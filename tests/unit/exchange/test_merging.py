@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradientmail.exchange.merging import correction, delta, mean, outer_step, warmed_up
+from gradientmail.exchange.merging import correction, delta, mean, outer_step
 
 # Two learners with 3 and 1 samples, two rounds, lr 0.7 and momentum 0.9, from decimal arithmetic:
 #   g1 = (3 * (0.4, -0.2) + (0.8, 0.6)) / 4 = (0.5, 0.0);  m1 = g1
@@ -54,23 +54,6 @@ def test_a_chain_of_one_node_equals_the_closed_form(lr: float, mu: float) -> Non
     momenta = [d * (1 - mu**n) / (1 - mu) for n in range(1, rounds + 1)]
     assert momentum.item() == pytest.approx(momenta[-1], rel=1e-5)
     assert theta.item() == pytest.approx(3.0 - lr * (rounds * d + mu * sum(momenta)), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "sync_every", "expected"),
-    [
-        (0, 50, 0.0),
-        (1, 50, 0.1),
-        (7, 50, 0.7),
-        (8, 50, 0.8),
-        (500, 50, 0.8),
-        (1, 1, 0.002),
-        (19, 20, 0.76),
-        (1, 401, 0.8),
-    ],
-)
-def test_momentum_grows_over_the_first_400_steps(rounds: int, sync_every: int, expected: float) -> None:
-    assert warmed_up(0.8, rounds, sync_every) == pytest.approx(expected)
 
 
 def test_no_delta_is_no_mean() -> None:

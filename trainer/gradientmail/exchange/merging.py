@@ -12,9 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-WARM_UP_STEPS = 400
-"""Steps of the fastest learner over which the outer momentum grows to what the options say."""
-
 
 class Outer(NamedTuple):
     """The next version of a fragment."""
@@ -56,15 +53,6 @@ def momentum_and_step(
     """Return the next momentum, and the step from a version to the next in the transfer type. Overwrites `gradient`."""
     next_momentum = momentum.mul(mu).add_(gradient)
     return next_momentum, gradient.add_(next_momentum, alpha=mu).mul_(-lr).to(transfer)
-
-
-def warmed_up(mu: float, rounds: int, sync_every: int) -> float:
-    """Return the outer momentum of a round after so many of its fragment: it grows linearly from 0 to `mu`.
-
-    In the first rounds all learners move far and the same way, and momentum carries the parameters past
-    where they were going. Later their deltas differ by noise, which shortens the mean; momentum makes up for it.
-    """
-    return mu * min(1.0, rounds * sync_every / WARM_UP_STEPS)
 
 
 def step_without_momentum(gradient: Tensor, *, lr: float, transfer: torch.dtype) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from gradientmail.exchange.blobs import BlobRefused, BlobStore, finite
 from gradientmail.exchange.chain import Adoption
 from gradientmail.exchange.keys import blob_key
-from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step, step_without_momentum, warmed_up
+from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step, step_without_momentum
 from gradientmail.exchange.parameters import OnDevice, Parameters
 from gradientmail.exchange.records import Agreement, Contribution, Version
 from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
@@ -214,8 +214,9 @@ class Replica:
         if last:
             step = step_without_momentum(gradient, lr=options.outer_lr, transfer=self._transfer)
             return self._momentum(anchor), step
-        mu = warmed_up(options.outer_momentum, anchor.version, options.sync_every)
-        return momentum_and_step(self._momentum(anchor), gradient, lr=options.outer_lr, mu=mu, transfer=self._transfer)
+        return momentum_and_step(
+            self._momentum(anchor), gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
+        )
 
     def _deltas_of(
         self, contributions: tuple[Contribution, ...], merged: list[Contribution], refused: dict[str, str]
