@@ -143,14 +143,20 @@ def test_nodes_train_one_model_and_the_last_writes_it_with_a_loss_that_is_known(
 
 def test_the_final_model_beats_the_best_node_of_the_same_run_without_exchange() -> None:
     """Measured three times: 1.718, 1.728, 1.724 against 1.780, 1.749, 1.743 of the best node alone; 2.2 the worst."""
+    finals, bests, averages = zip(*(_together_and_alone() for _ in range(2)), strict=True)
+    assert sum(finals) < sum(bests)
+    assert sum(finals) < sum(averages) - 2 * 0.1
+
+
+def _together_and_alone() -> tuple[float, float, float]:
+    """Return the final model's held-out loss, and without exchange the best node's and the average."""
     _, alone = all_of(run(400, SPEEDS, mode="Solo"))
     _, together = all_of(run(400, SPEEDS))
     (final,) = {word.exchange.final_held_out_loss for word in together if word.exchange and word.exchange.final_samples}
     losses = [word.held_out_loss for word in alone if word.held_out_loss is not None]
     assert len(losses) == 4
     assert final is not None
-    assert final < min(losses)
-    assert final < sum(losses) / 4 - 0.1
+    return final, min(losses), sum(losses) / 4
 
 
 def test_without_an_exchange_each_node_writes_a_model_of_its_own() -> None:
