@@ -19,7 +19,7 @@ Phase = Literal["starting", "training", "finished", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeProgress:
+class ExchangeCounts:
     """What a node has exchanged with the others since it joined; a fragment's rounds count one by one."""
 
     contributions: int = 0
@@ -52,6 +52,12 @@ class ExchangeProgress:
     """Time that the training loop has spent in the exchange."""
     final_samples: int = 0
     """Samples in the run's final model, if this node wrote it last; else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeProgress(ExchangeCounts):
+    """The same as a node tells it."""
+
     final_held_out_loss: float | None = None
     """Held-out loss of that final model."""
 

@@ -5,45 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from gradientmail.progress import ExchangeCounts
+
 
 @dataclass(frozen=True, slots=True)
-class ExchangeStatistics:
-    """A snapshot of one session's counts since it was entered; a fragment's rounds count one by one."""
+class ExchangeStatistics(ExchangeCounts):
+    """A snapshot of one session's counts since it was entered."""
 
     steps: int = 0
     """Optimizer steps of this node."""
     samples: int = 0
     """Samples passed to `step`."""
-    contributions: int = 0
-    """Contributions published."""
-    merged: int = 0
-    """Contributions that an adopted version holds."""
-    missed: int = 0
-    """Contributions that came too late or were refused; their work was offered again."""
-    adopted: int = 0
-    """Versions adopted."""
-    skipped: int = 0
-    """Versions passed over because a newer one was there."""
-    closed: int = 0
-    """Rounds that this node has merged and tried to close."""
-    refused: int = 0
-    """Objects refused as damaged or foreign."""
-    versions: tuple[int, ...] = ()
-    """The version held, by fragment."""
-    staleness_steps: int = 0
-    """Own steps between contributing to the last adopted version, or the adoption before, and its adoption."""
-    staleness_steps_total: int = 0
-    """The same summed over all adoptions; divided by `adopted` it is the mean."""
-    sent_bytes: int = 0
-    """Bytes of blobs written."""
-    received_bytes: int = 0
-    """Bytes of blobs read."""
-    requests: int = 0
-    """Requests to the mailbox."""
-    blocked_seconds: float = 0.0
-    """Time that the training thread has spent in `step`."""
-    final_samples: int = 0
-    """Samples in the final model, if this node has written it; else 0."""
 
 
 class ExchangeObserver(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from gradientmail.patterns.shared_queue import QueueStatistics
-from gradientmail.progress import ExchangeProgress, NodeProgress, Phase
+from gradientmail.progress import ExchangeCounts, ExchangeProgress, NodeProgress, Phase
 
 if TYPE_CHECKING:
     from gradientmail.exchange.statistics import ExchangeStatistics
@@ -133,21 +133,8 @@ class Account:
         exchange = self.exchange()
         if exchange is None:
             return None
+        counts = {field.name: getattr(exchange, field.name) for field in fields(ExchangeCounts)}
+        counts["blocked_seconds"] = round(exchange.blocked_seconds, 3)
         return ExchangeProgress(
-            contributions=exchange.contributions,
-            merged=exchange.merged,
-            missed=exchange.missed,
-            adopted=exchange.adopted,
-            skipped=exchange.skipped,
-            closed=exchange.closed,
-            refused=exchange.refused,
-            versions=exchange.versions,
-            staleness_steps=exchange.staleness_steps,
-            staleness_steps_total=exchange.staleness_steps_total,
-            sent_bytes=exchange.sent_bytes,
-            received_bytes=exchange.received_bytes,
-            requests=exchange.requests,
-            blocked_seconds=round(exchange.blocked_seconds, 3),
-            final_samples=exchange.final_samples,
-            final_held_out_loss=self.final_held_out_loss if exchange.final_samples else None,
+            **counts, final_held_out_loss=self.final_held_out_loss if exchange.final_samples else None
         )
