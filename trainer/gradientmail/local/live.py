@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from gradientmail.bulk import READERS
 from gradientmail.layout import receipt_key
+from gradientmail.local.beside import beside
 from gradientmail.local.history import History, Told
 from gradientmail.local.watching import NodeView, RunView
 from gradientmail.mailbox import Mailbox, MailboxError
@@ -92,17 +93,9 @@ class Live:
         ended = [node for node in self._view.nodes.values() if node.ended]
         return {node.node: self._word(node, told) for node in ended}
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Read receipts on a thread of its own within the block."""
-        closing = threading.Event()
-        thread = threading.Thread(target=self._read_receipts, args=[closing], name="live receipts", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            closing.set()
-            thread.join()
+        return beside("live receipts", self._read_receipts)
 
     def _made(self) -> View:
         view, told = self._view, self._history.told()

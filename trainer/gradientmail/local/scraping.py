@@ -10,14 +10,15 @@ from __future__ import annotations
 import http.client
 import threading
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from gradientmail.local.beside import beside
 from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.progress import NodeProgress
 
@@ -51,17 +52,9 @@ class NodesMetrics(Collector):
             return list(scraped)
         return with_last_word(scraped, last_families(self._labels[node], self._units, word))
 
-    @contextmanager
-    def scraping(self) -> Iterator[None]:
+    def scraping(self) -> AbstractContextManager[None]:
         """Fetch the nodes' metrics on threads of its own within the block."""
-        closing = threading.Event()
-        thread = threading.Thread(target=self._scrape_until, args=[closing], name="node metrics", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            closing.set()
-            thread.join()
+        return beside("node metrics", self._scrape_until)
 
     def _scrape_until(self, closing: threading.Event) -> None:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="node metrics") as pool:
