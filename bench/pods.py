@@ -7,7 +7,6 @@ Training text and held-out text are Python's own library, read from the bucket. 
 from __future__ import annotations
 
 import array
-import json
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
@@ -19,7 +18,6 @@ import yaml
 from bench.figures import Figure, show
 from tests.cluster.harness.manifests import training_pool
 from tests.cluster.harness.namespaces import Namespace, Namespaces
-from tests.cluster.harness.runs import Run
 from tests.cluster.harness.serving import serve_store
 from tests.cluster.harness.session import install_controller, open_site
 from tests.cluster.harness.tool import ROOT
@@ -61,16 +59,6 @@ def manifest(namespace: Namespace, name: str, exchange: Mapping[str, Any]) -> di
     }
 
 
-def last_words(run: Run) -> list[dict[str, Any]]:
-    """Return the termination message of each pod."""
-    return [
-        json.loads(status["state"]["terminated"]["message"])
-        for pod in run.pods()
-        for status in pod["status"]["containerStatuses"]
-        if status["name"] == "trainer"
-    ]
-
-
 def measure() -> Iterator[Figure]:
     """Yield the figures."""
     with ExitStack() as stack:
@@ -87,7 +75,7 @@ def measure() -> Iterator[Figure]:
             print(f"== exchange: {mode}", flush=True)
             run = namespace.apply(manifest(namespace, mode.lower(), {"mode": mode}))
             run.wait_phase("Succeeded", SECONDS)
-            told[mode] = last_words(run)
+            told[mode] = list(run.last_words().values())
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])
         alone = sorted(words["held_out_loss"] for words in told["Solo"])
         found = final["final_held_out_loss"]

@@ -137,13 +137,7 @@ def _replacement(run: Run, known: set[str]) -> str:
 
 def _last_words(run: Run) -> dict[str, Object]:
     """Return what each pod's termination message says of the exchange."""
-    messages = {
-        _name(pod): status["state"]["terminated"]["message"]
-        for pod in run.pods()
-        for status in pod["status"]["containerStatuses"]
-        if status["name"] == "trainer"
-    }
-    return {pod: json.loads(message)["exchange"] for pod, message in messages.items()}
+    return {pod: told["exchange"] for pod, told in run.last_words().items()}
 
 
 def _check_model(run: Run, final: Object, contributors: set[str], file: Path) -> None:

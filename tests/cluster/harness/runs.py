@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -81,6 +82,15 @@ class Run:
     def receipts(self) -> set[str]:
         """Return the units with a receipt, from the bucket."""
         return set(self.store.names(f"{self.prefix}/{CONSUMED}"))
+
+    def last_words(self) -> dict[str, Object]:
+        """Return the termination message of each pod, all of which must have ended."""
+        return {
+            pod["metadata"]["name"]: json.loads(status["state"]["terminated"]["message"])
+            for pod in self.pods()
+            for status in pod["status"]["containerStatuses"]
+            if status["name"] == "trainer"
+        }
 
     def patch(self, **spec: Any) -> None:
         """Merge fields into the spec, as `kubectl patch --type merge` does."""
