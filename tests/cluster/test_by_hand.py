@@ -110,7 +110,7 @@ def test_changes_in_quick_succession_end_as_the_last_of_them_says(namespace: Nam
     run.patch(suspend=False)
     status = run.wait(lambda status: status.get("nodesRunning") == 3 and status["attempt"] == 3, "three nodes", 80)
     assert status["mailboxPrefix"].endswith(f"{run.uid}-3")
-    assert {pod["metadata"]["labels"]["gradientmail.io/attempt"] for pod in run.running_pods()} == {"3"}
+    assert {pod["metadata"]["labels"]["gradientmail.io/attempt"] for pod in run.wait_running(3, 30)} == {"3"}
     assert [node["name"] for node in status["nodes"]] == ["a-0", "b-0", "b-1"]
     stays(lambda: len(run.running_pods()) == 3, "three pods", 3, run.pods)
 

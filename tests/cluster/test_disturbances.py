@@ -47,7 +47,7 @@ def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
     try:
         run = namespace.apply(run_manifest("killed", [scripted_pool("a", told=told), scripted_pool("b", told=told)]))
         deaths = _live_and_die(cluster, lambda: run.status.get("nodesRunning") == 2, run)
-        for pod in run.running_pods():
+        for pod in run.wait_running(2, 30):
             words = ("--namespace", namespace.name, "exec", _name(pod), "--", "touch", "/tmp/end")
             namespace.kubectl(*words)
         deaths += _live_and_die(cluster, lambda: run.status["phase"] == "Succeeded", run)
@@ -159,7 +159,7 @@ def test_trainers_pods_and_nodes_that_die_cost_what_they_held_and_no_more(namesp
     short.wait_claims(8, 60)
     long.wait_claims(2, 60)
     killed, deleted = sorted(_name(pod) for pod in trainers.wait_running(2, 30))
-    (before,) = long.running_pods()
+    (before,) = long.wait_running(1, 30)
     cluster.tool("kill-node", "--no-wait", doomed)
     try:
         _kill_trainer(namespace, killed)

@@ -55,10 +55,9 @@ def test_counts_of_a_run_with_a_killed_node_are_the_same_everywhere(
     with _prometheus(cluster, promtool, tmp_path, namespace.name) as prometheus:
         begun = time.time()
         run = _started(namespace)
-        run.wait_running(2, 60)
+        survivor, killed = sorted(str(pod["metadata"]["name"]) for pod in run.wait_running(2, 60))
         until(lambda: len(run.receipts()) == UNITS_BEFORE, "the units that are let go", 150, run.receipts)
         _agree(prometheus, controller, run)
-        survivor, killed = sorted(str(pod["metadata"]["name"]) for pod in run.running_pods())
         namespace.api.delete(PODS, namespace.name, killed, grace_seconds=0)
         (replacement,) = _replacement(run, {survivor, killed})
         until(lambda: replacement in run.claims().values(), "a claim by the new pod", 150, run.claims)
