@@ -93,6 +93,10 @@ def message(folder: Path) -> NodeProgress:
     return NodeProgress.from_json((folder / "message").read_bytes())
 
 
+def counted(said: NodeProgress) -> tuple[int, int]:
+    return said.claimed, said.consumed
+
+
 def test_the_command_line_is_there_without_torch() -> None:
     code = "import sys; from gradientmail.cli import application; application(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=SECONDS).returncode == 0
@@ -154,14 +158,13 @@ def test_termination_message_of_a_killed_node_counts_what_lies_in_the_mailbox(st
     assert process.stderr.readline() == "stuck\n"
     box = open_mailbox(f"file://{tmp_path}/box")
     deadline = time.monotonic() + SECONDS
-    while not list(box.list("consumed/")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while counted(message(tmp_path)) != (3, 1) and time.monotonic() < deadline:
+        time.sleep(0.05)  # a receipt is written before it is counted
     process.kill()
     assert process.wait(SECONDS) == -signal.SIGKILL
     said = message(tmp_path)
     assert said.phase == "training"
-    assert said.claimed == len(list(box.list("units/")))
-    assert said.consumed == len(list(box.list("consumed/"))) == 1
+    assert counted(said) == (len(list(box.list("units/"))), len(list(box.list("consumed/")))) == (3, 1)
 
 
 def test_taken_metrics_port_is_one_sentence(start: Start, tmp_path: Path) -> None:
