@@ -1,13 +1,14 @@
 """The cluster example in pods, with the exchange and without: whose model is better on text that none has seen.
 
 examples/cluster/four-nodes.yaml on a real cluster, twice, on the same units; see tests/cluster for how one comes about.
-Training text and held-out text are Python's own library, read from the bucket. About 6 minutes.
+Training text and held-out text are Python's own library, as `gradientmail data` makes shards of it, in the bucket. About
+6 minutes.
 """
 
 from __future__ import annotations
 
-import array
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -16,39 +17,41 @@ from typing import Any
 import yaml
 
 from bench.figures import Figure, show
+from gradientmail.training.data.text import VOCABULARY, Wish, make_corpus
 from tests.cluster.harness.manifests import training_pool
 from tests.cluster.harness.namespaces import Namespace, Namespaces
 from tests.cluster.harness.serving import serve_store
 from tests.cluster.harness.session import install_controller, open_site
+from tests.cluster.harness.store import Store
 from tests.cluster.harness.tool import ROOT
 
 EXAMPLE = ROOT / "examples" / "cluster" / "four-nodes.yaml"
 STEPS = 1200
 """Dataset steps: 4,800 optimizer steps over all nodes, enough for the exchange to show."""
-TRAINED_BYTES, HELD_OUT_BYTES = 2**22, 2**17
 SECONDS = 600
 
 
-def tokens() -> tuple[bytes, bytes]:
-    """Return the text to train on and the text to judge by: a uint16 token for each byte."""
+def upload(namespace: Namespace, store: Store) -> str:
+    """Put shards to train on and shards to judge by into the namespace's bucket; return their folder."""
     library = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    text = b"".join(file.read_bytes() for file in library)
-    pieces = text[:TRAINED_BYTES], text[TRAINED_BYTES : TRAINED_BYTES + HELD_OUT_BYTES]
-    first, second = (array.array("H", list(piece)).tobytes() for piece in pieces)
-    return first, second
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "corpus"
+        make_corpus(library, "*.py", Wish(made))
+        for file in made.glob("*/*.bin"):
+            store.client.upload_file(str(file), namespace.name, f"corpus/{file.relative_to(made)}")
+    return f"s3://{namespace.name}/corpus"
 
 
-def manifest(namespace: Namespace, name: str, exchange: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the example as a run of this namespace, with both texts in its bucket."""
+def manifest(namespace: Namespace, corpus: str, exchange: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the example as a run of this namespace, on another corpus and longer."""
     example = yaml.safe_load(EXAMPLE.read_text())
     spec = example["spec"]
     trainer = {key: value for key, value in spec["trainer"].items() if key != "image"}
-    folder = f"s3://{namespace.name}/corpus"
-    trainer["args"] |= {"train": f"{folder}/train.bin", "held_out": f"{folder}/held-out.bin"}
+    trainer["args"] |= {"train": f"{corpus}/train/", "held_out": f"{corpus}/held-out/", "vocabulary": VOCABULARY}
     pools = [namespace.training(training_pool(**pool)) for pool in spec["nodes"]]
     return {
         **example,
-        "metadata": {"name": name},
+        "metadata": {"name": exchange["mode"].lower()},
         "spec": {
             **spec,
             "data": {**spec["data"], "steps": STEPS},
@@ -68,12 +71,11 @@ def measure() -> Iterator[Figure]:
         namespaces = Namespaces(site.api, site.kubectl, store, site.images)
         stack.callback(namespaces.delete)
         namespace = namespaces.create("pods")
-        for key, data in zip(("train", "held-out"), tokens(), strict=True):
-            store.client.put_object(Bucket=namespace.name, Key=f"corpus/{key}.bin", Body=data)
+        corpus = upload(namespace, store)
         told = {}
         for mode in ("Asynchronous", "Solo"):
             print(f"== exchange: {mode}", flush=True)
-            run = namespace.apply(manifest(namespace, mode.lower(), {"mode": mode}))
+            run = namespace.apply(manifest(namespace, corpus, {"mode": mode}))
             run.wait_phase("Succeeded", SECONDS)
             told[mode] = list(run.last_words().values())
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])

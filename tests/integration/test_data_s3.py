@@ -18,8 +18,9 @@ from gradientmail.mailbox import MailboxUnavailable, S3Options
 from gradientmail.patterns.retrying import Patience, Stopped
 from gradientmail.training.data.corpus import Corpus, open_corpus
 from gradientmail.training.data.errors import CorpusError, CorpusUnavailable
-from gradientmail.training.data.s3 import BLOCK_BYTES, CACHED_BLOCKS, BlockCache, Bucket, _judged
+from gradientmail.training.data.s3 import BLOCK_BYTES, BlockCache, Bucket, _judged
 from gradientmail.training.data.shards import header
+from gradientmail.training.sequences import TokenSequences
 
 LENGTHS = (700_000, 1, 900_000)
 TOKENS = (np.arange(sum(LENGTHS)) % 65_521).astype("<u2")
@@ -49,6 +50,19 @@ def opened(server: str, where: str, seconds: float = 0.0) -> Corpus:
     return open_corpus(where, vocabulary=65_536, s3=S3Options(endpoint_url=server, attempts=1), patience=patience)
 
 
+def counted_requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return where each ranged request from now on will be noted: its offset and length."""
+    spans: list[tuple[int, int]] = []
+    get = Bucket._get
+
+    def counted(bucket: Bucket, key: str, offset: int, length: int) -> bytes:
+        spans.append((offset, length))
+        return get(bucket, key, offset, length)
+
+    monkeypatch.setattr(Bucket, "_get", counted)
+    return spans
+
+
 def test_any_span_equals_the_slice_of_all_tokens(s3_server: str, bucket: str, shards: np.ndarray) -> None:
     corpus = opened(s3_server, f"s3://{bucket}/data/part_*.bin")
     assert corpus.tokens == 1_600_001
@@ -73,14 +87,7 @@ def test_small_reads_nearby_share_a_request(
     s3_server: str, bucket: str, shards: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = opened(s3_server, f"s3://{bucket}/data/part_000000.bin")
-    spans: list[tuple[int, int]] = []
-    get = Bucket._get
-
-    def counted(bucket: Bucket, key: str, offset: int, length: int) -> bytes:
-        spans.append((offset, length))
-        return get(bucket, key, offset, length)
-
-    monkeypatch.setattr(Bucket, "_get", counted)
+    spans = counted_requests(monkeypatch)
     for start in range(0, 500_000, 5_000):
         corpus.read(start, 1_000)
     assert spans == [(0, BLOCK_BYTES)]
@@ -95,13 +102,33 @@ def test_few_blocks_are_kept() -> None:
     def block(number: int) -> bytes:
         def read() -> bytes:
             reads.append(number)
-            return bytes([number])
+            return bytes([number]).ljust(BLOCK_BYTES)
 
         return cache.get("key", number, read)
 
-    for number in [*range(CACHED_BLOCKS), 0, CACHED_BLOCKS, 0, 1]:
-        assert block(number) == bytes([number])
-    assert reads == [*range(CACHED_BLOCKS), CACHED_BLOCKS, 1]
+    for number in [*range(8), 0, 8, 0, 1]:
+        assert block(number)[:1] == bytes([number])
+    assert reads == [*range(8), 8, 1]
+
+
+def test_blocks_of_small_objects_are_kept_by_their_bytes() -> None:
+    cache = BlockCache()
+    for number in range(100):
+        cache.get("key", number, lambda: bytes(40_000))
+    for number in range(100):
+        cache.get("key", number, lambda: pytest.fail("read again"))
+
+
+def test_a_window_of_shuffled_sequences_is_read_once(
+    s3_server: str, bucket: str, shards: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many requests as the corpus has megabytes, not one for each sequence."""
+    spans = counted_requests(monkeypatch)
+    sequences = TokenSequences(opened(s3_server, f"s3://{bucket}/data/part_*.bin"), context=500, seed=3)
+    spans.clear()  # what opening has read
+    rows = np.concatenate([sequences(start, 8).numpy() for start in range(0, 3_200, 8)])
+    assert sorted(rows[:, 0]) == sorted(shards[:1_600_000:500])
+    assert len(spans) == 5, "of each file its whole megabytes and what is left of one"
 
 
 @pytest.mark.parametrize(

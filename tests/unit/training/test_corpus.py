@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gradientmail.training.data.corpus import Corpus, Shard, open_corpus
 from gradientmail.training.data.errors import CorpusError
 from gradientmail.training.data.files import find_local
-from gradientmail.training.data.shards import Layout, steps_served
-from gradientmail.training.sequences import TokenSequences, spread
+from gradientmail.training.data.shards import TOKEN_BYTES, Layout, steps_served
+from gradientmail.training.sequences import TokenSequences, shuffled, spread
 from tests.unit.training.conftest import MakeShards
 
 
@@ -65,6 +65,32 @@ def test_sequences_share_one_token_with_the_next(make_shards: MakeShards) -> Non
     assert tensor.dtype is torch.int64
     assert tensor.tolist() == [[4, 5, 6, 7, 8], [8, 9, 10, 11, 12]]
     assert tensor.is_contiguous()
+
+
+@pytest.mark.parametrize(("available", "window"), [(1, 4), (4, 4), (10, 4), (11, 4), (3, 1)])
+def test_shuffled_sequences_come_once_each_from_their_window(
+    monkeypatch: pytest.MonkeyPatch, available: int, window: int
+) -> None:
+    monkeypatch.setattr("gradientmail.training.sequences.WINDOW_BYTES", window * 4 * TOKEN_BYTES)
+    tokens = np.arange(available * 4 + 1)
+    corpus = Corpus("held", [Shard(Held(tokens), Layout(0, len(tokens)))], vocabulary=65_536)
+    plain, sequences = TokenSequences(corpus, 4), TokenSequences(corpus, 4, seed=1)
+    whole = sequences(0, available)
+    assert whole.dtype is torch.int64
+    assert whole.shape == (available, 5)
+    assert [sequences(number, 1).tolist() for number in range(available)] == [[row] for row in whole.tolist()]
+    for first in range(0, available, window):
+        length = min(window, available - first)
+        assert sorted(whole[first : first + length].tolist()) == plain(first, length).tolist()
+    with pytest.raises(CorpusError, match=r"were asked for, but it has"):
+        sequences(available, 1)
+
+
+def test_order_is_drawn_from_the_seed_and_the_window_and_never_changes() -> None:
+    """Nodes with other releases must read the same: these orders are numpy's MT19937 for good."""
+    assert shuffled(0, 0, 8).tolist() == [7, 2, 4, 0, 5, 3, 1, 6]
+    assert shuffled(7, 16, 8).tolist() == [7, 5, 0, 2, 4, 1, 3, 6]
+    assert shuffled(2**31 - 1, 2**33, 5).tolist() == [1, 4, 2, 3, 0]
 
 
 def test_last_sequence_ends_with_the_last_token(make_shards: MakeShards) -> None:

@@ -96,7 +96,7 @@ def test_training_lowers_the_loss_and_evaluation_sees_it(make_shards: MakeShards
     )
     assert task.evaluate is not None
     assert task.evaluate(task.model) == pytest.approx(math.log(50), abs=0.05)
-    for step in range(30):
+    for step in range(60):
         train_batch(task.sequences(4 * step, 4), task, Rule(SETTING.device, 2), learning_rate=3e-3)
     assert task.evaluate(task.model) < 3.0
     assert task.model.training

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from gradientmail.training.data.corpus import Corpus
 from gradientmail.training.data.errors import CorpusError
+from gradientmail.training.data.shards import TOKEN_BYTES
 from gradientmail.training.loop import autocast
 from gradientmail.training.task import Setting
+
+WINDOW_BYTES = 4 << 20
+"""Tokens among which sequences are shuffled. On S3 a window has to fit into the blocks that are kept."""
 
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Reads sequence i as tokens [i * context, (i + 1) * context]: its last target is the first input of the next."""
+    """Reads a corpus cut into sequences; the last target of each is the first input of the one after it.
+
+    seed: draws the order in which they are read, the same on every node: shuffled within windows of WINDOW_BYTES,
+        one window after the other, each sequence once. None: sequence i is tokens [i * context, (i + 1) * context].
+    """
 
     corpus: Corpus
     context: int
+    seed: int | None = None
 
     @property
     def available(self) -> int:
@@ -28,9 +39,30 @@ class TokenSequences:
 
     def __call__(self, start: int, count: int) -> Tensor:
         """Return an int64 tensor of shape (count, context + 1). Blocks; raises CorpusError or MailboxUnavailable."""
-        tokens = self.corpus.read(start * self.context, count * self.context + 1)
-        row = torch.from_numpy(tokens.astype(np.int64))
-        return row.unfold(0, self.context + 1, self.context).contiguous()
+        if self.seed is None:
+            tokens = self.corpus.read(start * self.context, count * self.context + 1)
+            row = torch.from_numpy(tokens.astype(np.int64))
+            return row.unfold(0, self.context + 1, self.context).contiguous()
+        places = [self._place(number, self.seed) for number in range(start, start + count)]
+        rows = [self.corpus.read(place * self.context, self.context + 1) for place in places]
+        return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+    def _place(self, number: int, seed: int) -> int:
+        """Return which sequence of the corpus is read as number `number`; one beyond the last is left where it is."""
+        window = max(1, WINDOW_BYTES // (self.context * TOKEN_BYTES))
+        first = number - number % window
+        length = min(window, self.available - first)
+        return first + int(shuffled(seed, first, length)[number - first]) if number < self.available else number
+
+
+@lru_cache(maxsize=4)
+def shuffled(seed: int, first: int, length: int) -> npt.NDArray[np.int64]:
+    """Return 0 to length - 1 in an order drawn from the seed and the window's first sequence.
+
+    By the one generator of numpy whose numbers no release may change: nodes with different versions must agree.
+    """
+    words = [seed & 0xFFFFFFFF, seed >> 32, first & 0xFFFFFFFF, first >> 32]
+    return np.random.RandomState(words).permutation(length)
 
 
 class HeldOut:

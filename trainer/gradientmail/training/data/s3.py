@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 BLOCK_BYTES = 1 << 20
-CACHED_BLOCKS = 8
+CACHED_BYTES = 8 * BLOCK_BYTES
 
 MISSING = {"NoSuchBucket", "NoSuchKey", "404", "NotFound"}
 DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 
 
 class BlockCache:
-    """The blocks read last, over all objects of a corpus. Thread-safe; at most CACHED_BLOCKS blocks."""
+    """The blocks read last, over all objects of a corpus. Thread-safe; at most CACHED_BYTES, and the one read last."""
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
@@ -50,7 +50,7 @@ class BlockCache:
         block = read() if known is None else known
         with self._lock:
             self._blocks[key, number] = block
-            while len(self._blocks) > CACHED_BLOCKS:
+            while len(self._blocks) > 1 and sum(map(len, self._blocks.values())) > CACHED_BYTES:
                 self._blocks.popitem(last=False)
         return block
 

@@ -26,6 +26,7 @@ def task(
     held_out: str | None = None,
     held_out_sequences: Count = 64,
     format: Format = "auto",
+    shuffle: bool = True,
     vocabulary: Annotated[int, Field(ge=1, le=65_536)] = 50_257,
     context: Count = 1024,
     layers: Count = 12,
@@ -45,12 +46,15 @@ def task(
 ) -> Task:
     """Return a decoder that learns `train`, token files as `setting.corpus` opens them, evaluated on `held_out`.
 
+    Sequences are shuffled within windows by the setting's seed, unless `shuffle` is false; see TokenSequences.
     The learning rate rises over `warmup_steps` (2 % of the steps, if left out) and falls to
     `final_learning_rate` (a tenth of `learning_rate`) at the run's last step. Raises TaskError or CorpusError.
     """
     shape = Shape(vocabulary, context, layers, heads, width, dropout, tied, positions)
     check_shape(shape)
-    sequences = TokenSequences(setting.corpus(train, vocabulary=vocabulary, form=format), context)
+    sequences = TokenSequences(
+        setting.corpus(train, vocabulary=vocabulary, form=format), context, setting.seed if shuffle else None
+    )
     evaluate = None
     if held_out is not None:
         corpus = setting.corpus(held_out, vocabulary=vocabulary, form=format)
