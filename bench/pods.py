@@ -1,8 +1,8 @@
 """The cluster example in pods, with the exchange and without: whose model is better on text that none has seen.
 
 examples/cluster/four-nodes.yaml on a real cluster, twice, on the same units; see tests/cluster for how one comes about.
-Training text and held-out text are Python's own library, as `gradientmail data` makes shards of it, in the bucket. About
-6 minutes.
+Training text and held-out text are Python's own library, as `gradientmail data` makes shards of it, in the bucket.
+About 6 minutes.
 """
 
 from __future__ import annotations
