@@ -36,6 +36,7 @@ from gradientmail.exchange.requests import (
     Remove,
     Request,
     Take,
+    Together,
 )
 from gradientmail.mailbox.memory import MemoryStore
 
@@ -136,7 +137,7 @@ class SimulatedNode:
 
     # The background thread.
 
-    def _talk(self, answer: Answer) -> None:
+    def _talk(self, answer: Answer | tuple[Answer, ...]) -> None:
         if self.dead:
             return
         assert self._conversation is not None
@@ -145,7 +146,12 @@ class SimulatedNode:
         except StopIteration as end:
             self._ended(end.value)
             return
-        self.clock.after(self.network.latency, lambda: self._talk(self._served(request)))
+        self.clock.after(self.network.latency, lambda: self._talk(self._answered(request)))
+
+    def _answered(self, request: Request | Together) -> Answer | tuple[Answer, ...]:
+        if isinstance(request, Together):
+            return tuple(self._served(each) for each in request.requests)
+        return self._served(request)
 
     def _ended(self, value: object) -> None:
         pause = 0.0

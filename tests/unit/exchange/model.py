@@ -36,6 +36,7 @@ from gradientmail.exchange.requests import (
     Remove,
     Request,
     Take,
+    Together,
 )
 
 Tokens = Counter[str]
@@ -112,6 +113,10 @@ class Node:
     founding: Founding | None = None
     conversation: Conversation[object] | None = None
     request: Request | None = None
+    waiting: list[Request] = field(default_factory=list)
+    """What was asked together with the request and has not been served yet."""
+    answers: list[Answer] | None = None
+    """What those that were served have answered; None where one request was asked alone."""
     steps: int = 0
     parting: bool = False
     gone: bool = False
@@ -142,13 +147,25 @@ class Node:
     # The background thread.
 
     def go_on(self, answer: Answer) -> None:
+        if self.answers is not None:
+            self.answers.append(answer)
+            if self.waiting:
+                self.request = self.waiting.pop(0)
+                return
+        answers = answer if self.answers is None else tuple(self.answers)
         if self.conversation is None:
-            self.conversation, answer = self._next(), None
+            self.conversation, answers = self._next(), None
         try:
-            self.request = self.conversation.send(answer)
+            self._ask(self.conversation.send(answers))
         except StopIteration as end:
-            self.conversation = self.request = None
+            self.conversation = self.request = self.answers = None
             self._ended(end.value)
+
+    def _ask(self, asked: Request | Together) -> None:
+        """Serve what is asked together one after the other: other nodes may come in between."""
+        together = isinstance(asked, Together)
+        self.waiting = list(asked.requests) if isinstance(asked, Together) else [asked]
+        self.request, self.answers = self.waiting.pop(0), [] if together else None
 
     def _next(self) -> Conversation[object]:
         if self.founding is None:

@@ -370,7 +370,7 @@ def test_a_learner_that_slept_adopts_no_version_made_anew_after_its_deletion() -
     phantom = json.dumps({**json.loads(record), "closer": "another"}).encode()
     blobs = {key: box.get(key) or b"" for key in box.list("exchange/blobs/0000/0000000001/")}
     while "version" not in getattr(request, "key", ""):
-        request = conversation.send(sleeper.driver._answer(request))
+        request = conversation.send(sleeper.driver.answer(request))
     for _ in range(6):
         fast.step(lambda model: add(model, 1.0))
         overdue(clock, [fast])
@@ -379,7 +379,7 @@ def test_a_learner_that_slept_adopts_no_version_made_anew_after_its_deletion() -
         box.put_if_absent(key, data)
     with pytest.raises(StopIteration):
         request = conversation.send(phantom)  # what reading that version would give now
-        conversation.send(sleeper.driver._answer(request))
+        conversation.send(sleeper.driver.answer(request))
     sleeper.driver.hold(sleeper.learner.tick())
     sleeper.adopt()
     settle([sleeper])
@@ -401,8 +401,8 @@ def test_an_offer_is_withdrawn_while_a_newer_version_replaces_it() -> None:
     conversation = slow.learner.tick()
     request = conversation.send(None)
     while not isinstance(request, Fetch):
-        request = conversation.send(slow.driver._answer(request))
-    fetched = slow.driver._answer(request)
+        request = conversation.send(slow.driver.answer(request))
+    fetched = slow.driver.answer(request)
     slow.step(nothing)
     assert slow.adopted == []
     with pytest.raises(StopIteration):
@@ -421,15 +421,15 @@ def test_a_node_that_joins_starts_over_if_its_versions_may_have_been_deleted_mea
     conversation = join("late", "a process", founding, RuntimeError)
     request = conversation.send(None)
     while not isinstance(request, Fetch):
-        request = conversation.send(driver._answer(request))
-    fetched = driver._answer(request)
+        request = conversation.send(driver.answer(request))
+    fetched = driver.answer(request)
     for _ in range(4):
         node.step(nothing)
         settle([node])
     request = conversation.send(fetched)
     with pytest.raises(StopIteration) as end:
         while True:
-            request = conversation.send(driver._answer(request))
+            request = conversation.send(driver.answer(request))
     assert [anchor.version for anchor in end.value.value] == [4]
 
 

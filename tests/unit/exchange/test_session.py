@@ -113,7 +113,7 @@ def test_step_waits_for_nobody_while_the_store_hangs() -> None:
             one.step(samples=1)
         assert one.statistics.steps == 200
         box.gate.set()
-    assert box.threads == {threading.current_thread().name, "session-exchange"}
+    assert box.threads > {threading.current_thread().name}
 
 
 def test_nothing_but_joining_and_leaving_touches_the_store_on_the_training_thread() -> None:
@@ -121,7 +121,8 @@ def test_nothing_but_joining_and_leaving_touches_the_store_on_the_training_threa
     with session(model, box, "node-0") as one:
         box.threads.clear()
         run_until(one, model, 2)
-        assert box.threads == {"session-exchange"}
+        assert box.threads
+        assert threading.current_thread().name not in box.threads
 
 
 def test_an_outage_is_weathered_and_lost_answers_change_nothing() -> None:

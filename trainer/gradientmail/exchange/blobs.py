@@ -6,7 +6,10 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -18,6 +21,8 @@ from gradientmail.exchange.records import TensorShape
 from gradientmail.mailbox import Mailbox
 
 Shapes = Sequence[TensorShape]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 ALIGNMENT = 8
@@ -84,17 +89,24 @@ def finite(flat: Tensor) -> bool:
 
 
 class BlobStore:
-    """Fragments as blobs in a mailbox; counts their bytes. `call` repeats a request while the store is unavailable."""
+    """Fragments as blobs in a mailbox; counts their bytes.
+
+    call: repeats a request while the store is unavailable.
+    at_once: how many blobs of one merge are read or written at the same time; all of them are then in memory.
+    """
 
     def __init__(
         self,
         mailbox: Mailbox,
         layout: Sequence[Shapes],
         call: Callable[[Callable[[], bytes | None]], bytes | None] = lambda request: request(),
+        at_once: int = 1,
     ) -> None:
         self._mailbox = mailbox
         self._layout = layout
         self._call = call
+        self._counting = threading.Lock()
+        self._threads = ThreadPoolExecutor(at_once, "session-blob") if at_once > 1 else None
         self.sent_bytes = 0
         self.received_bytes = 0
 
@@ -108,8 +120,18 @@ class BlobStore:
             self._mailbox.put_if_absent(key, data)
 
         self._call(request)
-        self.sent_bytes += len(data)
+        with self._counting:
+            self.sent_bytes += len(data)
         return digest
+
+    def each(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield what comes of reading or writing each item, in their order: one by one, or at the same time."""
+        return map(work, items) if self._threads is None else self._threads.map(work, items)
+
+    def close(self) -> None:
+        """End the threads that read and write at the same time."""
+        if self._threads is not None:
+            self._threads.shutdown()
 
     def read(self, fragment: int, version: int, digest: str, dtype: torch.dtype) -> Tensor | None:
         """Return a flat tensor, or None if there is no such blob. Raises BlobRefused."""
@@ -117,5 +139,6 @@ class BlobStore:
         data = self._call(lambda: self._mailbox.get(key))
         if data is None:
             return None
-        self.received_bytes += len(data)
+        with self._counting:
+            self.received_bytes += len(data)
         return decode(key, data, digest, self._layout[fragment], dtype)

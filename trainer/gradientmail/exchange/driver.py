@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from gradientmail.exchange.replica import Replica
@@ -20,9 +22,12 @@ from gradientmail.exchange.requests import (
     Refused,
     Remove,
     Request,
+    Together,
 )
 from gradientmail.mailbox import Mailbox
 from gradientmail.patterns.retrying import Patience, Stopped
+
+REQUESTS_AT_ONCE = 8
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -33,8 +38,11 @@ class Driver:
 
     lock: held while the protocol itself runs, never during a request. It keeps the training thread
         from changing the learner's state at the same time.
-    told: called with each request and its answer.
+    told: called with each request and its answer, by the thread that holds the conversation.
     given_up: asked before each request; True raises Stopped.
+    numbers: held while a fragment's numbers are at work, so that a lock makes it one fragment at a time.
+
+    Requests that a conversation makes together are made by threads of the driver's own; `close` ends them.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class Driver:
         lock: contextlib.AbstractContextManager[object],
         told: Callable[[Request, Answer], None],
         given_up: Callable[[], bool] = lambda: False,
+        numbers: contextlib.AbstractContextManager[object] = contextlib.nullcontext(),  # noqa: B008 - holds no state
     ) -> None:
         self.patience = patience
         self.given_up = given_up
@@ -53,6 +62,9 @@ class Driver:
         self._replica = replica
         self._lock = lock
         self._told = told
+        self._numbers = numbers
+        self._counting = threading.Lock()
+        self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "session-request")
 
     def hold(self, conversation: Conversation[T]) -> T:
         """Go through a conversation and return how it ended. Blocks on the store.
@@ -60,7 +72,7 @@ class Driver:
         Raises what the protocol raises, Stopped or MailboxUnavailable as the patience does, and
         Diverged if the learner's parameters are not finite.
         """
-        answer: Answer = None
+        answer: Answer | tuple[Answer, ...] = None
         while True:
             with self._lock:
                 try:
@@ -68,17 +80,37 @@ class Driver:
                 except StopIteration as end:
                     result: T = end.value
                     return result
-            answer = self._answer(request)
+            answer = self.answer(request)
+
+    def answer(self, request: Request | Together) -> Answer | tuple[Answer, ...]:
+        """Make a request, or several at the same time, and return what they answered. Blocks and raises as `hold`.
+
+        Of several, all have ended when this returns, or raises what the first of them to fail has raised.
+        """
+        if not isinstance(request, Together):
+            answer = self._served(request)
             self._told(request, answer)
+            return answer
+        pending = [self._threads.submit(self._served, each) for each in request.requests]
+        wait(pending)
+        answers = tuple(each.result() for each in pending)
+        for each, its in zip(request.requests, answers, strict=True):
+            self._told(each, its)
+        return answers
 
     def call(self, request: Callable[[], Result]) -> Result:
         """Make one request to the store, again until it answers. Raises Stopped, and what the patience raises."""
         if self.given_up():
             raise Stopped
-        self.requests += 1
+        with self._counting:
+            self.requests += 1
         return self.patience.call(request)
 
-    def _answer(self, request: Request) -> Answer:
+    def close(self) -> None:
+        """End the driver's threads, once what they have begun has ended."""
+        self._threads.shutdown()
+
+    def _served(self, request: Request) -> Answer:
         match request:
             case ListKeys(prefix, after):
                 return self.call(lambda: list(self._mailbox.list(prefix, after=after)))
@@ -89,7 +121,8 @@ class Driver:
             case Remove(keys):
                 self.call(lambda: self._mailbox.delete(keys))
             case Found() | Fetch() | Publish() | Merge():
-                return self._replica.serve(request)
+                with self._numbers:
+                    return self._replica.serve(request)
             case Refused():
                 pass
         return None

@@ -16,7 +16,7 @@ from gradientmail.exchange.records import (
     Version,
     first_version,
 )
-from gradientmail.exchange.requests import Conversation, Create, Fetch, Fetched, Found, Founded, Read, Refused
+from gradientmail.exchange.requests import Conversation, Create, Fetch, Fetched, Found, Founded, Read, Refused, together
 from gradientmail.exchange.view import View
 from gradientmail.exits import Exit, UserError
 
@@ -115,13 +115,10 @@ def _certain(anchor: Version, view: View) -> bool:
 
 
 def _newest(founding: Founding, view: View) -> Conversation[tuple[Version, ...] | None]:
-    versions: list[Version] = []
-    for fragment, rounds in enumerate(view.fragments):
-        version = yield from _readable(founding, fragment, rounds.newest)
-        if version is None:
-            return None
-        versions.append(version)
-    return tuple(versions)
+    newest = [rounds.newest for rounds in view.fragments]
+    found = yield from together([_readable(founding, fragment, number) for fragment, number in enumerate(newest)])
+    versions = tuple(version for version in found if version is not None)
+    return versions if len(versions) == len(found) else None
 
 
 def _readable(founding: Founding, fragment: int, newest: int) -> Conversation[Version | None]:

@@ -49,6 +49,8 @@ from gradientmail.exchange.requests import (
     Refused,
     Remove,
     Take,
+    reading,
+    together,
 )
 from gradientmail.exchange.view import Rounds, View, view_of
 
@@ -107,10 +109,9 @@ class Learner:
         """Look at the run once and do what is due; return whether to look again at once."""
         view = yield from listing(len(self.chains))
         yield from self._meet(view)
-        acted = False
-        for chain, rounds in zip(self.chains, view.fragments, strict=True):
-            acted |= yield from self._advance(chain, rounds, view.members)
-        return acted
+        each = zip(self.chains, view.fragments, strict=True)
+        acted = yield from together([self._advance(chain, rounds, view.members) for chain, rounds in each])
+        return any(acted)
 
     def part(self) -> Conversation[bool]:
         """Stop being a member; return whether nobody else seems to be left."""
@@ -207,10 +208,11 @@ class Learner:
     def _close(self, chain: Chain, rounds: Rounds, contributors: frozenset[str]) -> Conversation[bool]:
         anchor, refused = chain.anchor, dict[str, str]()
         contributions: list[Contribution] = []
-        for name in sorted(contributors):
-            key = contribution_key(anchor.fragment, chain.next_version, name)
-            data = yield Read(key)
-            if not isinstance(data, bytes):
+        names = sorted(contributors)
+        keys = [contribution_key(anchor.fragment, chain.next_version, name) for name in names]
+        found = yield from together([reading(key) for key in keys])
+        for name, key, data in zip(names, keys, found, strict=True):
+            if data is None:
                 return False
             try:
                 contributions.append(_contribution(key, data, name, anchor))

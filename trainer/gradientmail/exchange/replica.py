@@ -12,7 +12,7 @@ each of these. While a learner skips versions, 8 for a version on its way instea
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -199,11 +199,15 @@ class Replica:
         last = any(contribution.last for contribution in contributions)
         momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused), last)
         fragment, number = anchor.fragment, anchor.version + 1
-        momentum_digest = self._blobs.write(fragment, number, momentum) if self._agreement.outer_momentum else None
-        step_digest = None if self._transfer == torch.float32 else self._blobs.write(fragment, number, step)
-        parameters_digest = self._blobs.write(fragment, number, self._anchor(fragment) + step)
-        self._closed[fragment] = _Closed(parameters_digest, momentum, step)
-        return Merging(parameters_digest, momentum_digest, step_digest, tuple(merged), refused)
+        written: dict[str, Callable[[], Tensor]] = {"parameters": lambda: self._anchor(fragment) + step}
+        if self._agreement.outer_momentum:
+            written["momentum"] = lambda: momentum
+        if self._transfer != torch.float32:
+            written["step"] = lambda: step
+        digests = self._blobs.each(lambda made: self._blobs.write(fragment, number, made()), written.values())
+        found = dict(zip(written, digests, strict=True))
+        self._closed[fragment] = _Closed(found["parameters"], momentum, step)
+        return Merging(**found, merged=tuple(merged), refused=refused)
 
     def _outer(self, anchor: Version, deltas: Iterator[tuple[Tensor, int]], last: bool) -> tuple[Tensor, Tensor]:
         """Return the next momentum and the step; without a usable delta nothing moves."""
@@ -221,21 +225,22 @@ class Replica:
     def _deltas_of(
         self, contributions: tuple[Contribution, ...], merged: list[Contribution], refused: dict[str, str]
     ) -> Iterator[tuple[Tensor, int]]:
-        for item in contributions:
-            try:
-                value = self._delta(item)
-            except BlobRefused as why:
-                refused[item.learner] = str(why)
-                continue
-            merged.append(item)
-            yield value, item.samples
+        for item, value in zip(contributions, self._blobs.each(self._delta, contributions), strict=True):
+            if isinstance(value, BlobRefused):
+                refused[item.learner] = str(value)
+            else:
+                merged.append(item)
+                yield value, item.samples
 
-    def _delta(self, item: Contribution) -> Tensor:
+    def _delta(self, item: Contribution) -> Tensor | BlobRefused:
         if item.learner == self._learner:
             return self._deltas[item.fragment]
-        value = self._blobs.read(item.fragment, item.version, item.delta, self._transfer)
+        try:
+            value = self._blobs.read(item.fragment, item.version, item.delta, self._transfer)
+        except BlobRefused as why:
+            return why
         if value is None:
-            raise BlobRefused(f"{blob_key(item.fragment, item.version, item.delta)} does not exist")
+            return BlobRefused(f"{blob_key(item.fragment, item.version, item.delta)} does not exist")
         return value
 
     def _momentum(self, anchor: Version) -> Tensor:

@@ -6,7 +6,7 @@ decides nothing. The others are about numbers, of which the protocol knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -88,6 +88,13 @@ Request = ListKeys | Read | Create | Remove | Found | Fetch | Publish | Merge | 
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Make several requests at the same time; none depends on another. Answer: a tuple of theirs."""
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Founded:
     """Digests of version 0 of every fragment."""
 
@@ -117,7 +124,45 @@ class Merging:
 Answer = list[str] | bytes | str | Founded | Fetched | Merging | None
 
 T = TypeVar("T")
-Conversation = Generator[Request, Answer, T]
+Conversation = Generator[Request | Together, Answer | tuple[Answer, ...], T]
+"""Yields requests, is sent their answers, and returns how it ended."""
+
+
+def together(conversations: Sequence[Conversation[T]]) -> Conversation[list[T]]:
+    """Hold several conversations at once, which do not depend on each other; return how each ended.
+
+    What they ask at the same moment is asked together, so that they take as long as the longest
+    of them. Raises what one of them raises, and the others go no further.
+    """
+    ended: dict[int, T] = {}
+    answers: dict[int, Answer | tuple[Answer, ...]] = dict.fromkeys(range(len(conversations)))
+    while answers:
+        asked: dict[int, Request | Together] = {}
+        for index, answer in answers.items():
+            try:
+                asked[index] = conversations[index].send(answer)
+            except StopIteration as end:
+                ended[index] = end.value
+        answers = dict(zip(asked, (yield from _asked_together(list(asked.values()))), strict=True))
+    return [ended[index] for index in range(len(conversations))]
+
+
+def _asked_together(asked: Sequence[Request | Together]) -> Conversation[list[Answer | tuple[Answer, ...]]]:
+    parts = [item.requests if isinstance(item, Together) else (item,) for item in asked]
+    requests = tuple(request for part in parts for request in part)
+    if not requests:
+        return [() for _ in asked]
+    answer = yield requests[0] if len(requests) == 1 else Together(requests)
+    answers = iter(answer if isinstance(answer, tuple) else (answer,))
+    told = [tuple(next(answers) for _ in part) for part in parts]
+    return [item if isinstance(one, Together) else item[0] for one, item in zip(asked, told, strict=True)]
+
+
+def reading(key: str) -> Conversation[bytes | None]:
+    """Read an object."""
+    data = yield Read(key)
+    assert data is None or isinstance(data, bytes)
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from torch import nn
 from gradientmail.exchange.assembling import totals, write_final
 from gradientmail.exchange.blobs import BlobStore
 from gradientmail.exchange.closing import Timing
-from gradientmail.exchange.driver import Driver
+from gradientmail.exchange.driver import REQUESTS_AT_ONCE, Driver
 from gradientmail.exchange.joining import found_or_read, join
 from gradientmail.exchange.keys import member_key
 from gradientmail.exchange.learner import Learner
@@ -61,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 POLLS_PER_ROUND = 20
 SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 5.0
+ROOMY_BYTES = 64 << 20
+"""Parameters of at most so many bytes have all their fragments at work at the same time; of larger ones, one has."""
 FAREWELL_SECONDS = 5.0
 """For the last requests of a node that leaves, after its time has run out."""
 
@@ -221,15 +223,14 @@ class Session:
             raise RuntimeError("a session can be entered once: make another")
         self._entered_at = self._clock()
         parameters = Parameters(self._model, self._agreement.fragments)
-        self._large = parameters.bytes >= SMALLEST_BYTES
-        self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request))
-        self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
-        self._driver = Driver(
-            self._mailbox, self._replica, self._patience(self._hurry), self._lock, self._told, self._hurry.is_set
-        )
-        founding = self._driver.hold(found_or_read(self._learner_id, self._agreement, parameters.layout))
-        process = str(uuid.uuid4())
-        anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use))
+        self._prepare(parameters)
+        try:
+            founding = self._driver.hold(found_or_read(self._learner_id, self._agreement, parameters.layout))
+            process = str(uuid.uuid4())
+            anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use))
+        except BaseException:
+            self._close()
+            raise
         self._replica.start()
         timing = Timing(self._options.patience_seconds, self._options.takeover_seconds)
         self._driver.patience, self._driver.given_up = self._patience(self._stop), self._stop.is_set
@@ -237,6 +238,26 @@ class Session:
         self._joined = tuple(anchor.version for anchor in anchors)
         self._thread.start()
         return self
+
+    def _prepare(self, parameters: Parameters) -> None:
+        self._large = parameters.bytes >= SMALLEST_BYTES
+        roomy = parameters.bytes <= ROOMY_BYTES
+        at_once = REQUESTS_AT_ONCE if roomy else 1
+        self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request), at_once)
+        self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
+        self._driver = Driver(
+            self._mailbox,
+            self._replica,
+            self._patience(self._hurry),
+            self._lock,
+            self._told,
+            self._hurry.is_set,
+            contextlib.nullcontext() if roomy else threading.Lock(),
+        )
+
+    def _close(self) -> None:
+        self._driver.close()
+        self._blobs.close()
 
     def _patience(self, until: threading.Event) -> Patience:
         return Patience(self._options.outage_seconds, until.wait, clock=self._clock)
@@ -262,6 +283,8 @@ class Session:
             logger.warning("this node has left the exchange without a last word: its time had run out")
         except MailboxError as unavailable:
             logger.warning("this node could not leave the exchange in good order: %s", unavailable)
+        finally:
+            self._close()
         if error is None and self._failure is not None:
             raise self._failure
 
