@@ -74,7 +74,7 @@ def test_other_urls_are_refused_with_the_forms_that_are_known(url: str, message:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attempts": 0}, "attempts=0, connections=16: both must be 1 or more"),
+        ({"attempts": 0}, "attempts=0, connections=32: both must be 1 or more"),
         ({"connections": 0}, "attempts=4, connections=0: both must be 1 or more"),
         ({"read_timeout_seconds": 0.0}, "time-outs must be above 0 seconds"),
     ],

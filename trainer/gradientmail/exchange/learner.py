@@ -1,9 +1,10 @@
 """The exchange protocol of one learner without its I/O, its numbers and its threads.
 
 `stepped` is called by the training thread and returns at once; `tick` is a conversation that the
-background thread drives over a mailbox, again and again. Tests drive many learners at once, in
-any order, with crashes and lost answers in between. The caller sees to it that no two calls run
-at the same time; between two requests of a conversation, `stepped` may run any number of times.
+background thread drives over a mailbox, again and again, in which fragments go side by side. Tests
+drive many learners at once, in any order, with crashes and lost answers in between. The caller sees
+to it that no two calls run at the same time; between two requests of a conversation, `stepped` may
+run any number of times.
 
 Safety rests on two facts of the store alone: an object is created at most once, and a listing
 shows every object created before it. No learner waits for another: a round is closed once all

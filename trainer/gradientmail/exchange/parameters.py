@@ -1,7 +1,7 @@
 """The trained parameters of a model as fragments, and their way from and to the device.
 
 Runs on any device. On CUDA, copies to and from the host run on a stream of their own, driven by
-the background thread; the training thread only enqueues copies within the device and additions.
+the exchange's threads; the training thread only enqueues copies within the device and additions.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Parameters:
     """A model's trained parameters in fragments.
 
     `copied`, `add` and `load` belong to the training thread and return once the work is enqueued
-    on the device; `to_host` and `to_device` belong to the background thread and block.
+    on the device; `to_host` and `to_device` belong to the exchange's threads and block.
     """
 
     def __init__(self, model: nn.Module, fragments: int) -> None:

@@ -1,12 +1,13 @@
 """The numbers of one learner: anchors, deltas and versions under way. Answers the protocol's requests about them.
 
-Thread: `take`, `adopt` and `start` belong to the training thread, `serve` to the background
-thread. The protocol never has both at work on one fragment's anchor or delta at the same time.
+Threads: `take`, `adopt` and `start` belong to the training thread, `serve` to the exchange's. The
+protocol never has two threads at work on one fragment's anchor or delta at the same time.
 
 Memory on the CPU, in bytes per parameter with bfloat16 transfer: 4 for the anchor, 2 for the delta
 last offered, 2 for the step to a version not yet adopted, 4 for the outer momentum where this
-learner closes the rounds; and about 16 for the one fragment at work. With float32 transfer, 4 for
-each of these. While a learner skips versions, 8 for a version on its way instead of 2.
+learner closes the rounds; and about 16 for each fragment at work, of which a large model has one. With
+float32 transfer, 4 for each of these. While a learner skips versions, 8 for a version on its way
+instead of 2.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Replica:
         for held in (self._anchors, self._copies, self._deltas, self._ready, self._closed):
             held.clear()
 
-    # On the background thread.
+    # On the exchange's threads.
 
     def serve(self, request: Found | Fetch | Publish | Merge) -> Founded | Fetched | Merging | str:
         """Answer a request of the protocol. Raises Diverged, and what the mailbox raises."""

@@ -2,7 +2,8 @@
 
 Relies on a mailbox whose `put_if_absent` is atomic and whose listings show what was created
 before. `step` never waits for the store or another node: it counts, and at most enqueues copies
-within the device and additions. Everything else happens on one background thread.
+within the device and additions. Everything else happens on a background thread, and on some that
+make requests for it at the same time.
 
 How it fails: a store that does not answer delays the exchange, not the training, until
 `outage_seconds` have passed; then `step` raises MailboxUnavailable. Damaged objects are refused by

@@ -19,7 +19,7 @@ class S3Options:
     read_timeout_seconds: float = 20.0
     attempts: int = 4
     """Attempts of one request, with jittered back-off, before MailboxUnavailable."""
-    connections: int = 16
+    connections: int = 32
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.connections < 1:
