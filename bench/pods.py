@@ -78,6 +78,10 @@ def measure() -> Iterator[Figure]:
             run = namespace.apply(manifest(namespace, corpus, {"mode": mode}))
             run.wait_phase("Succeeded", SECONDS)
             told[mode] = list(run.last_words().values())
+        for words in told["Asynchronous"]:
+            counts = words["exchange"]
+            staleness = counts["staleness_steps_total"] / max(1, counts["adopted"])
+            print(f"== {words['node']}: versions {counts['versions']}, mean staleness {staleness:.1f} steps")
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])
         alone = sorted(words["held_out_loss"] for words in told["Solo"])
         found = final["final_held_out_loss"]
