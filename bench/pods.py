@@ -57,7 +57,7 @@ def manifest(namespace: Namespace, corpus: str, exchange: Mapping[str, Any]) -> 
             "data": {**spec["data"], "steps": STEPS},
             "mailbox": {},
             "nodes": pools,
-            "trainer": {**trainer, "exchange": dict(exchange)},
+            "trainer": {**trainer, "exchange": {**trainer.get("exchange", {}), **exchange}},
         },
     }
 
@@ -78,10 +78,10 @@ def measure() -> Iterator[Figure]:
             run = namespace.apply(manifest(namespace, corpus, {"mode": mode}))
             run.wait_phase("Succeeded", SECONDS)
             told[mode] = list(run.last_words().values())
-        for words in told["Asynchronous"]:
-            counts = words["exchange"]
+        for node in told["Asynchronous"]:
+            counts = node["exchange"]
             staleness = counts["staleness_steps_total"] / max(1, counts["adopted"])
-            print(f"== {words['node']}: versions {counts['versions']}, mean staleness {staleness:.1f} steps")
+            print(f"== {node['node']}: versions {counts['versions']}, mean staleness {staleness:.1f} steps")
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])
         alone = sorted(words["held_out_loss"] for words in told["Solo"])
         found = final["final_held_out_loss"]
