@@ -194,7 +194,7 @@ class Exchange(Part):
     outer_lr: Annotated[float, Field(gt=0, le=100)] = 1.0
     """Learning rate of the outer step, which moves the shared parameters by the nodes' mean change."""
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Nesterov momentum of the outer step. 0 suits short runs of equal nodes."""
+    """Nesterov momentum of the outer step, which grows to this over the first 400 steps of the fastest node."""
     transfer_dtype: Literal["BFloat16", "Float32"] = "BFloat16"
     """Type in which changes travel; the shared parameters themselves are float32."""
     patience_seconds: Annotated[int, Field(ge=0, le=86_400)] = 30

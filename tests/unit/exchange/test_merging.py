@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradientmail.exchange.merging import correction, delta, mean, outer_step
+from gradientmail.exchange.merging import correction, delta, mean, outer_step, warmed_up
 
 # Two learners with 3 and 1 samples, two rounds, lr 0.7 and momentum 0.9, from decimal arithmetic:
 #   g1 = (3 * (0.4, -0.2) + (0.8, 0.6)) / 4 = (0.5, 0.0);  m1 = g1
@@ -54,6 +54,28 @@ def test_a_chain_of_one_node_equals_the_closed_form(lr: float, mu: float) -> Non
     momenta = [d * (1 - mu**n) / (1 - mu) for n in range(1, rounds + 1)]
     assert momentum.item() == pytest.approx(momenta[-1], rel=1e-5)
     assert theta.item() == pytest.approx(3.0 - lr * (rounds * d + mu * sum(momenta)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mu", "rounds", "sync_every", "samples", "expected"),
+    [
+        (0.8, 0, 50, [7, 7, 7], 0.0),
+        (0.8, 1, 50, [7, 7, 7], 0.1),
+        (0.8, 8, 50, [7, 7, 7], 0.8),
+        (0.8, 500, 50, [7, 7, 7], 0.8),
+        (0.8, 19, 20, [7], 0.76),
+        (0.8, 1, 401, [7], 0.8),
+        (0.8, 0, 50, [4, 2, 2, 1], 11 / 36),  # the mean moves by 25/36 of the first
+        (0.8, 2, 50, [400, 200, 200, 100], 11 / 36),
+        (0.8, 4, 50, [4, 2, 2, 1], 0.4),
+        (0.2, 0, 50, [4, 2, 2, 1], 0.2),
+        (0.0, 0, 50, [4, 2, 2, 1], 0.0),
+    ],
+)
+def test_momentum_grows_over_the_first_400_steps_from_what_unequal_shares_need(
+    mu: float, rounds: int, sync_every: int, samples: list[int], expected: float
+) -> None:
+    assert warmed_up(mu, rounds, sync_every, samples) == pytest.approx(expected)
 
 
 def test_no_delta_is_no_mean() -> None:

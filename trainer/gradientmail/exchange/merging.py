@@ -6,11 +6,14 @@ anchor, and the outer optimizer is SGD with Nesterov momentum. Deltas count by s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+WARM_UP_STEPS = 400
+"""Steps of the fastest learner over which the outer momentum grows to what the options say."""
 
 
 class Outer(NamedTuple):
@@ -53,6 +56,18 @@ def momentum_and_step(
     """Return the next momentum, and the step from a version to the next in the transfer type. Overwrites `gradient`."""
     next_momentum = momentum.mul(mu).add_(gradient)
     return next_momentum, gradient.add_(next_momentum, alpha=mu).mul_(-lr).to(transfer)
+
+
+def warmed_up(mu: float, rounds: int, sync_every: int, samples: Sequence[int]) -> float:
+    """Return the outer momentum of a round after so many of its fragment, which merges deltas over these samples.
+
+    In the first rounds all learners move far and the same way, each as far as it has trained. Their mean
+    falls short of the furthest by the share Σ n² / (n_max Σ n), and so much momentum as makes up for
+    that is enough: 0 among equal learners. More carries the parameters past where all were going. Later
+    deltas differ by noise, which shortens their mean further: over WARM_UP_STEPS momentum grows to `mu`.
+    """
+    share = sum(count * count for count in samples) / (max(samples) * sum(samples))
+    return min(mu, max(1 - share, mu * min(1.0, rounds * sync_every / WARM_UP_STEPS)))
 
 
 def step_without_momentum(gradient: Tensor, *, lr: float, transfer: torch.dtype) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from gradientmail.exchange.blobs import BlobRefused, BlobStore, finite
 from gradientmail.exchange.chain import Adoption
 from gradientmail.exchange.keys import blob_key
-from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step, step_without_momentum
+from gradientmail.exchange.merging import correction, delta, mean, momentum_and_step, step_without_momentum, warmed_up
 from gradientmail.exchange.parameters import OnDevice, Parameters
 from gradientmail.exchange.records import Agreement, Contribution, Version
 from gradientmail.exchange.requests import Fetch, Fetched, Found, Founded, Merge, Merging, Publish
@@ -198,7 +198,8 @@ class Replica:
         merged: list[Contribution] = []
         refused: dict[str, str] = {}
         last = any(contribution.last for contribution in contributions)
-        momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused), last)
+        gradient = mean(self._deltas_of(contributions, merged, refused), self._anchor(anchor.fragment))
+        momentum, step = self._outer(anchor, gradient, [item.samples for item in merged], last)
         fragment, number = anchor.fragment, anchor.version + 1
         written: dict[str, Callable[[], Tensor]] = {"parameters": lambda: self._anchor(fragment) + step}
         if self._agreement.outer_momentum:
@@ -210,18 +211,16 @@ class Replica:
         self._closed[fragment] = _Closed(found["parameters"], momentum, step)
         return Merging(**found, merged=tuple(merged), refused=refused)
 
-    def _outer(self, anchor: Version, deltas: Iterator[tuple[Tensor, int]], last: bool) -> tuple[Tensor, Tensor]:
+    def _outer(self, anchor: Version, gradient: Tensor | None, samples: list[int], last: bool) -> tuple[Tensor, Tensor]:
         """Return the next momentum and the step; without a usable delta nothing moves."""
-        before, options = self._anchor(anchor.fragment), self._agreement
-        gradient = mean(deltas, before)
+        options = self._agreement
         if gradient is None:
-            return self._momentum(anchor), torch.zeros_like(before, dtype=self._transfer)
+            return self._momentum(anchor), torch.zeros_like(self._anchor(anchor.fragment), dtype=self._transfer)
         if last:
             step = step_without_momentum(gradient, lr=options.outer_lr, transfer=self._transfer)
             return self._momentum(anchor), step
-        return momentum_and_step(
-            self._momentum(anchor), gradient, lr=options.outer_lr, mu=options.outer_momentum, transfer=self._transfer
-        )
+        mu = warmed_up(options.outer_momentum, anchor.version, options.sync_every, samples)
+        return momentum_and_step(self._momentum(anchor), gradient, lr=options.outer_lr, mu=mu, transfer=self._transfer)
 
     def _deltas_of(
         self, contributions: tuple[Contribution, ...], merged: list[Contribution], refused: dict[str, str]

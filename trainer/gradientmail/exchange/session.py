@@ -103,7 +103,8 @@ class Session:
         sync_every: own optimizer steps after which a node opens the next round of a fragment.
         fragments: into how many parts of about equal size the parameters are split; at most one
             per parameter. Their rounds are staggered.
-        outer_lr, outer_momentum: of the outer SGD with Nesterov momentum.
+        outer_lr, outer_momentum: of the outer SGD with Nesterov momentum, which grows over the
+            first 400 steps of the fastest node.
         transfer_dtype: torch.bfloat16 or torch.float32, or its name.
         patience_seconds: how long a round stays open for contributions of nodes that take part.
         takeover_seconds: how much longer each further node waits before it closes the round itself;
