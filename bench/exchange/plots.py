@@ -38,7 +38,7 @@ def by_name(path: Path) -> dict[str, list[dict[str, Any]]]:
     for line in path.read_text().splitlines():
         run = json.loads(line)
         options = {name: getattr(default, name) for name in default.__dataclass_fields__ if name != "seed"}
-        if all(run[name] == value for name, value in options.items()):
+        if all(run.get(name, value) == value for name, value in options.items()):
             found[run["name"]].append(run)
     return found
 

@@ -54,6 +54,8 @@ class Setting:
     transfer_dtype: str = "bfloat16"
     patience: float = 20.0
     takeover: float = 20.0
+    latency: float = 0.02
+    poll: float = 0.5
 
 
 @dataclass
@@ -198,7 +200,7 @@ def exchanged(corpus: Corpus, setting: Setting, lives: list[Life]) -> tuple[Curv
             step_seconds=life.step_seconds,
             work=batches(),
             optimize=optimizing(setting),
-            network=Network(),
+            network=Network(setting.latency, setting.poll),
             timing=Timing(setting.patience, setting.takeover),
             dies_at=life.dies * length,
             trained=trained,
