@@ -13,6 +13,7 @@ import boto3
 import numpy as np
 import pytest
 from botocore.exceptions import ClientError
+from mypy_boto3_s3 import S3Client
 
 from gradientmail.mailbox import MailboxUnavailable, S3Options
 from gradientmail.patterns.retrying import Patience, Stopped
@@ -119,16 +120,18 @@ def test_blocks_of_small_objects_are_kept_by_their_bytes() -> None:
         cache.get("key", number, lambda: pytest.fail("read again"))
 
 
-def test_a_window_of_shuffled_sequences_is_read_once(
-    s3_server: str, bucket: str, shards: np.ndarray, monkeypatch: pytest.MonkeyPatch
+def test_windows_of_shuffled_sequences_are_read_once(
+    s3_server: str, bucket: str, s3_client: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So many requests as the corpus has megabytes, not one for each sequence."""
+    """As many requests as the corpus has megabytes, not one for each sequence."""
+    tokens = (np.arange(5 * BLOCK_BYTES) % 65_521).astype("<u2")
+    s3_client.put_object(Bucket=bucket, Key="large.bin", Body=tokens.tobytes())
     spans = counted_requests(monkeypatch)
-    sequences = TokenSequences(opened(s3_server, f"s3://{bucket}/data/part_*.bin"), context=500, seed=3)
+    sequences = TokenSequences(opened(s3_server, f"s3://{bucket}/large.bin"), context=5_000, seed=3)
     spans.clear()  # what opening has read
-    rows = np.concatenate([sequences(start, 8).numpy() for start in range(0, 3_200, 8)])
-    assert sorted(rows[:, 0]) == sorted(shards[:1_600_000:500])
-    assert len(spans) == 5, "of each file its whole megabytes and what is left of one"
+    rows = np.concatenate([sequences(start, 8).numpy() for start in range(0, 1_048, 8)])
+    assert sorted(rows[:, 0]) == sorted(tokens[: 1_048 * 5_000 : 5_000])
+    assert sorted(spans) == [(number * BLOCK_BYTES, BLOCK_BYTES) for number in range(10)]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,8 @@ class S3Object:
             return self.bucket.read(self.key, offset, length)
         first, last = offset // BLOCK_BYTES, (offset + length - 1) // BLOCK_BYTES
         joined = b"".join(self._block(number) for number in range(first, last + 1))
-        return joined[offset - first * BLOCK_BYTES :][:length]
+        start = offset - first * BLOCK_BYTES
+        return joined[start : start + length]
 
     def _block(self, number: int) -> bytes:
         start = number * BLOCK_BYTES
