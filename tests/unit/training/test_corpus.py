@@ -68,7 +68,7 @@ def test_sequences_share_one_token_with_the_next(make_shards: MakeShards) -> Non
 
 
 @pytest.mark.parametrize(("available", "window"), [(1, 4), (4, 4), (10, 4), (11, 4), (3, 1)])
-def test_shuffled_sequences_come_once_each_from_their_window(
+def test_shuffled_sequences_are_those_of_each_window_in_its_order(
     monkeypatch: pytest.MonkeyPatch, available: int, window: int
 ) -> None:
     monkeypatch.setattr("gradientmail.training.sequences.WINDOW_BYTES", window * 4 * TOKEN_BYTES)
@@ -81,7 +81,7 @@ def test_shuffled_sequences_come_once_each_from_their_window(
     assert [sequences(number, 1).tolist() for number in range(available)] == [[row] for row in whole.tolist()]
     for first in range(0, available, window):
         length = min(window, available - first)
-        assert sorted(whole[first : first + length].tolist()) == plain(first, length).tolist()
+        assert torch.equal(whole[first : first + length], plain(first, length)[shuffled(1, first, length)])
     with pytest.raises(CorpusError, match=r"were asked for, but it has"):
         sequences(available, 1)
 

@@ -110,6 +110,21 @@ def test_evaluation_has_no_dropout_and_repeats(make_shards: MakeShards) -> None:
     assert task.evaluate(task.model) == task.evaluate(task.model)
 
 
+def test_sequences_are_in_the_seeds_order_unless_shuffle_is_false(make_shards: MakeShards) -> None:
+    arguments = {"train": str(make_shards(4000, below=50)), **SMALL}
+
+    def read(seed: int, **more: bool) -> list[list[int]]:
+        task = build_task("gradientmail.training.tasks.gpt:task", {**arguments, **more}, replace(SETTING, seed=seed))
+        rows: list[list[int]] = task.sequences(0, 499).tolist()
+        return rows
+
+    plain = read(3, shuffle=False)
+    assert plain == read(4, shuffle=False)
+    assert read(3) == read(3) != read(4)
+    assert plain != read(3)
+    assert sorted(plain) == sorted(read(3)) == sorted(read(4))
+
+
 def test_corpus_parts(make_shards: MakeShards) -> None:
     task = built(make_shards)
     assert task.available == 3999 // 8
