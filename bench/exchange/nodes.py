@@ -1,7 +1,8 @@
 """Nodes in virtual time: the real protocol, merges and wire format, with the clock and the threads simulated.
 
-A node's background thread makes one request per `latency`; an optimizer step takes what the node's
-speed says. Nothing here sleeps, so thousands of steps of many nodes fit into minutes on one core.
+A node's background thread makes one request per `latency`, or all that are made together; an optimizer
+step takes what the node's speed says. Nothing here sleeps, so thousands of steps of many nodes fit into
+minutes on one core.
 """
 
 from __future__ import annotations

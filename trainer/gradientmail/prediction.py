@@ -1,8 +1,8 @@
 """What a run will do and cost, from its manifest and the nodes' speeds alone. Pure; runs nothing.
 
 Counts of requests are those of an undisturbed run: a claim that another node wins costs a write
-and a read more. Those of the exchange depend on when rounds meet, and are estimates. Prices are
-AWS's list prices; other stores and regions have others.
+and a read more. Those of the exchange depend on when rounds meet, and are estimates. Reads of data
+are left out: the task alone knows them. Prices are AWS's list prices; other stores and regions have others.
 """
 
 from __future__ import annotations
