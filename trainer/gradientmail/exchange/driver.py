@@ -24,7 +24,7 @@ from gradientmail.exchange.requests import (
     Request,
     Together,
 )
-from gradientmail.mailbox import Mailbox
+from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.patterns.retrying import Patience, Stopped
 
 REQUESTS_AT_ONCE = 8
@@ -64,6 +64,7 @@ class Driver:
         self._told = told
         self._numbers = numbers
         self._counting = threading.Lock()
+        self._exhausted: tuple[Patience, MailboxUnavailable] | None = None
         self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "session-request")
 
     def hold(self, conversation: Conversation[T]) -> T:
@@ -85,7 +86,8 @@ class Driver:
     def answer(self, request: Request | Together) -> Answer | tuple[Answer, ...]:
         """Make a request, or several at the same time, and return what they answered. Blocks and raises as `hold`.
 
-        Of several, all have ended when this returns, or raises what the first of them to fail has raised.
+        Of several, all have ended when this returns, or raises what one of them has raised: Stopped only if
+        none has failed otherwise, for nothing would tell of that failure again.
         """
         if not isinstance(request, Together):
             answer = self._served(request)
@@ -93,18 +95,31 @@ class Driver:
             return answer
         pending = [self._threads.submit(self._served, each) for each in request.requests]
         wait(pending)
+        failures = [failure for each in pending if (failure := each.exception())]
+        if failures:
+            raise next((failure for failure in failures if not isinstance(failure, Stopped)), failures[0])
         answers = tuple(each.result() for each in pending)
         for each, its in zip(request.requests, answers, strict=True):
             self._told(each, its)
         return answers
 
     def call(self, request: Callable[[], Result]) -> Result:
-        """Make one request to the store, again until it answers. Raises Stopped, and what the patience raises."""
+        """Make one request to the store, again until it answers. Raises Stopped, and what the patience raises.
+
+        Patience that has run out for one request has for all: those that wait their turn do not begin it anew.
+        """
         if self.given_up():
             raise Stopped
+        patience, exhausted = self.patience, self._exhausted
+        if exhausted is not None and exhausted[0] is patience:
+            raise exhausted[1]
         with self._counting:
             self.requests += 1
-        return self.patience.call(request)
+        try:
+            return patience.call(request)
+        except MailboxUnavailable as error:
+            self._exhausted = patience, error
+            raise
 
     def close(self) -> None:
         """End the driver's threads, once what they have begun has ended."""

@@ -258,6 +258,7 @@ class Session:
         )
 
     def _close(self) -> None:
+        self.leave_within(0.0)  # after an interrupt, requests of other threads may still be tried
         self._driver.close()
         self._blobs.close()
 
