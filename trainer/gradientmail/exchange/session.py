@@ -34,7 +34,7 @@ from gradientmail.exchange.driver import REQUESTS_AT_ONCE, Driver
 from gradientmail.exchange.joining import found_or_read, join
 from gradientmail.exchange.keys import member_key
 from gradientmail.exchange.learner import Learner
-from gradientmail.exchange.memory import SMALLEST_BYTES, give_back
+from gradientmail.exchange.memory import SMALLEST_BYTES, OneAtATime, give_back
 from gradientmail.exchange.options import Options, agreement, check
 from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Version
@@ -242,8 +242,8 @@ class Session:
         return self
 
     def _prepare(self, parameters: Parameters) -> None:
-        self._large = parameters.bytes >= SMALLEST_BYTES
         roomy = parameters.bytes <= ROOMY_BYTES
+        self._gives_back = roomy and parameters.bytes >= SMALLEST_BYTES
         at_once = REQUESTS_AT_ONCE if roomy else 1
         self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request), at_once)
         self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
@@ -254,7 +254,7 @@ class Session:
             self._lock,
             self._told,
             self._hurry.is_set,
-            contextlib.nullcontext() if roomy else threading.Lock(),
+            contextlib.nullcontext() if roomy else OneAtATime(),
         )
 
     def _close(self) -> None:
@@ -386,7 +386,7 @@ class Session:
         return LearnerInUse.named(self._learner_id)
 
     def _told(self, request: Request, answer: Answer) -> None:
-        if self._large and isinstance(request, Found | Fetch | Publish | Merge):
+        if self._gives_back and isinstance(request, Found | Fetch | Publish | Merge):
             give_back()
         match request, answer:
             case Merge(anchor), Merging(merged=merged):

@@ -41,17 +41,22 @@ class BlockCache:
 
     def __init__(self) -> None:
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: str, number: int, read: Callable[[], bytes]) -> bytes:
         """Return a block, reading it if it is not kept."""
         with self._lock:
-            known = self._blocks.pop((key, number), None)
-        block = read() if known is None else known
+            block = self._blocks.get((key, number))
+            if block is not None:
+                self._blocks.move_to_end((key, number))
+                return block
+        block = read()
         with self._lock:
+            self._bytes += len(block) - len(self._blocks.pop((key, number), b""))
             self._blocks[key, number] = block
-            while len(self._blocks) > 1 and sum(map(len, self._blocks.values())) > CACHED_BYTES:
-                self._blocks.popitem(last=False)
+            while self._bytes > CACHED_BYTES and len(self._blocks) > 1:
+                self._bytes -= len(self._blocks.popitem(last=False)[1])
         return block
 
 
