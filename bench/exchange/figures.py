@@ -161,7 +161,7 @@ def memory() -> None:
 
 
 def objects() -> None:
-    _, counts, most = together(3, 2000, 16_000, sync_every=4)
+    _, counts, most = together(3, 2000, 16_000, sync_every=4, fragments=4)
     versions = min(min(told.versions) for told in counts)
     bound = 4 * 5 * (3 * 2 + 4) + 3 + 1
     value = f"at most {most} after {versions} versions of 4 fragments by 3 nodes"

@@ -19,7 +19,7 @@ from gradientmail.exchange.joining import found_or_read
 from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Agreement, first_version
 from gradientmail.exchange.replica import Replica
-from gradientmail.exchange.requests import Fetch, Found, Publish, Read, Request, Together
+from gradientmail.exchange.requests import Fetch, Publish, Read, Together
 from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.retrying import Patience
@@ -31,24 +31,22 @@ AGREEMENT = Agreement(1, 1, 1.0, 0.0, "float32")
 class Driven:
     """A learner's replica and its driver, without the protocol."""
 
-    def __init__(self, box: Mailbox, model: Small, patience: Patience, *, one_by_one: bool = False) -> None:
+    def __init__(self, box: Mailbox, model: Small, patience: Patience) -> None:
         self.parameters = Parameters(model, 1)
         blobs = BlobStore(box, self.parameters.layout, lambda request: self.driver.call(request))
         self.replica = Replica("node-0", self.parameters, blobs, AGREEMENT)
-        numbers = threading.Lock() if one_by_one else contextlib.nullcontext()
-        self.driver = Driver(box, self.replica, patience, contextlib.nullcontext(), lambda _, __: None, numbers=numbers)
+        self.driver = Driver(box, self.replica, patience, contextlib.nullcontext(), lambda _, __: None)
 
 
-@pytest.mark.parametrize(("asked", "one_by_one", "most"), [(Read("key"), False, REQUESTS_AT_ONCE), (Found(), True, 1)])
-def test_patience_runs_out_once_for_all_that_wait_their_turn(asked: Request, one_by_one: bool, most: int) -> None:
+def test_patience_runs_out_once_for_all_that_wait_their_turn() -> None:
     box = Faulty(MemoryStore(), stopped=True)
-    driver = Driven(box, Small(), Patience(0.0, lambda _: False), one_by_one=one_by_one).driver
+    driver = Driven(box, Small(), Patience(0.0, lambda _: False)).driver
     with pytest.raises(MailboxUnavailable, match="has not answered"):
-        driver.answer(Together((asked,) * 20))
-    assert len(box.calls) <= most
+        driver.answer(Together((Read("key"),) * 20))
+    assert len(box.calls) <= REQUESTS_AT_ONCE
     box.stopped = False
     driver.patience = Patience(0.0, lambda _: False)
-    driver.answer(Together((asked, asked)))
+    driver.answer(Together((Read("key"), Read("key"))))
     driver.close()
 
 

@@ -40,7 +40,6 @@ class Driver:
         from changing the learner's state at the same time.
     told: called with each request and its answer, by the thread that holds the conversation.
     given_up: asked before each request; True raises Stopped.
-    numbers: held while a fragment's numbers are at work, so that a lock makes it one fragment at a time.
 
     Requests that a conversation makes together are made by threads of the driver's own; `close` ends them.
     """
@@ -53,7 +52,6 @@ class Driver:
         lock: contextlib.AbstractContextManager[object],
         told: Callable[[Request, Answer], None],
         given_up: Callable[[], bool] = lambda: False,
-        numbers: contextlib.AbstractContextManager[object] = contextlib.nullcontext(),  # noqa: B008 - holds no state
     ) -> None:
         self.patience = patience
         self.given_up = given_up
@@ -62,7 +60,6 @@ class Driver:
         self._replica = replica
         self._lock = lock
         self._told = told
-        self._numbers = numbers
         self._counting = threading.Lock()
         self._exhausted: tuple[Patience, MailboxUnavailable] | None = None
         self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "session-request")
@@ -136,8 +133,7 @@ class Driver:
             case Remove(keys):
                 self.call(lambda: self._mailbox.delete(keys))
             case Found() | Fetch() | Publish() | Merge():
-                with self._numbers:
-                    return self._replica.serve(request)
+                return self._replica.serve(request)
             case Refused():
                 pass
         return None

@@ -16,7 +16,18 @@ from gradientmail.exchange.records import (
     Version,
     first_version,
 )
-from gradientmail.exchange.requests import Conversation, Create, Fetch, Fetched, Found, Founded, Read, Refused, together
+from gradientmail.exchange.requests import (
+    Conversation,
+    Create,
+    Fetch,
+    Fetched,
+    Found,
+    Founded,
+    Read,
+    Refused,
+    in_turn,
+    together,
+)
 from gradientmail.exchange.view import View
 from gradientmail.exits import Exit, UserError
 
@@ -85,16 +96,20 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def join(
-    learner: str, process: str, founding: Founding, in_use: Callable[[], Exception]
+    learner: str,
+    process: str,
+    founding: Founding,
+    in_use: Callable[[], Exception],
+    side_by_side: bool = True,
 ) -> Conversation[tuple[Version, ...]]:
-    """Fetch the newest versions and become a member; return the versions.
+    """Fetch the newest versions, side by side or one after the other, and become a member; return the versions.
 
     Raises what `in_use` makes if another process has had this learner ID, ExchangeUnreadable if
     a fragment has no version that can be read.
     """
     for _ in range(ATTEMPTS):
         view = yield from listing(len(founding.layout))
-        anchors = yield from _newest(founding, view)
+        anchors = yield from _newest(founding, view, side_by_side)
         if anchors is None:
             continue
         if any(learner in anchor.shares for anchor in anchors):
@@ -114,9 +129,10 @@ def _certain(anchor: Version, view: View) -> bool:
     return view.fragments[anchor.fragment].newest - anchor.version < KEPT_VERSIONS
 
 
-def _newest(founding: Founding, view: View) -> Conversation[tuple[Version, ...] | None]:
+def _newest(founding: Founding, view: View, side_by_side: bool) -> Conversation[tuple[Version, ...] | None]:
     newest = [rounds.newest for rounds in view.fragments]
-    found = yield from together([_readable(founding, fragment, number) for fragment, number in enumerate(newest)])
+    reads = [_readable(founding, fragment, number) for fragment, number in enumerate(newest)]
+    found = yield from (together if side_by_side else in_turn)(reads)
     versions = tuple(version for version in found if version is not None)
     return versions if len(versions) == len(found) else None
 

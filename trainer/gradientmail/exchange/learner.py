@@ -50,6 +50,7 @@ from gradientmail.exchange.requests import (
     Refused,
     Remove,
     Take,
+    in_turn,
     reading,
     together,
 )
@@ -66,7 +67,9 @@ class Learner:
         anchors: tuple[Version, ...],
         timing: Timing,
         clock: Callable[[], float],
+        side_by_side: bool = True,
     ) -> None:
+        """side_by_side: whether fragments' rounds go on at the same time, or one after the other."""
         self.learner = learner
         self.work = Work()
         self.leaving = False
@@ -77,6 +80,7 @@ class Learner:
         )
         self.timing = timing
         self._clock = clock
+        self._side_by_side = side_by_side
         self._joined: dict[str, tuple[int, ...]] = {}
         self._told: set[str] = set()
 
@@ -111,7 +115,8 @@ class Learner:
         view = yield from listing(len(self.chains))
         yield from self._meet(view)
         each = zip(self.chains, view.fragments, strict=True)
-        acted = yield from together([self._advance(chain, rounds, view.members) for chain, rounds in each])
+        rounds = [self._advance(chain, rounds, view.members) for chain, rounds in each]
+        acted = yield from (together if self._side_by_side else in_turn)(rounds)
         return any(acted)
 
     def part(self) -> Conversation[bool]:

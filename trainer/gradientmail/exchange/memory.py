@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable
-from types import TracebackType
 
 SMALLEST_BYTES = 4 << 20
 """Below so many bytes of parameters it is not worth the milliseconds."""
@@ -30,19 +28,3 @@ def give_back() -> None:
     trim = _trim()
     if trim is not None:
         trim(0)
-
-
-class OneAtATime:
-    """A lock as a context manager, which gives memory back before the next holds it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        give_back()
-        self._lock.release()

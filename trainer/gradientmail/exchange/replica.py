@@ -198,8 +198,7 @@ class Replica:
         merged: list[Contribution] = []
         refused: dict[str, str] = {}
         last = any(contribution.last for contribution in contributions)
-        gradient = mean(self._deltas_of(contributions, merged, refused), self._anchor(anchor.fragment))
-        momentum, step = self._outer(anchor, gradient, [item.samples for item in merged], last)
+        momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused), merged, last)
         fragment, number = anchor.fragment, anchor.version + 1
         written: dict[str, Callable[[], Tensor]] = {"parameters": lambda: self._anchor(fragment) + step}
         if self._agreement.outer_momentum:
@@ -211,14 +210,18 @@ class Replica:
         self._closed[fragment] = _Closed(found["parameters"], momentum, step)
         return Merging(**found, merged=tuple(merged), refused=refused)
 
-    def _outer(self, anchor: Version, gradient: Tensor | None, samples: list[int], last: bool) -> tuple[Tensor, Tensor]:
-        """Return the next momentum and the step; without a usable delta nothing moves."""
-        options = self._agreement
+    def _outer(
+        self, anchor: Version, deltas: Iterator[tuple[Tensor, int]], merged: list[Contribution], last: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the next momentum and the step; nothing moves without a usable delta. Reading them fills `merged`."""
+        before, options = self._anchor(anchor.fragment), self._agreement
+        gradient = mean(deltas, before)
         if gradient is None:
-            return self._momentum(anchor), torch.zeros_like(self._anchor(anchor.fragment), dtype=self._transfer)
+            return self._momentum(anchor), torch.zeros_like(before, dtype=self._transfer)
         if last:
             step = step_without_momentum(gradient, lr=options.outer_lr, transfer=self._transfer)
             return self._momentum(anchor), step
+        samples = [item.samples for item in merged]
         mu = warmed_up(options.outer_momentum, anchor.version, options.sync_every, samples)
         return momentum_and_step(self._momentum(anchor), gradient, lr=options.outer_lr, mu=mu, transfer=self._transfer)
 

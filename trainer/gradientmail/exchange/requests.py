@@ -147,6 +147,14 @@ def together(conversations: Sequence[Conversation[T]]) -> Conversation[list[T]]:
     return [ended[index] for index in range(len(conversations))]
 
 
+def in_turn(conversations: Sequence[Conversation[T]]) -> Conversation[list[T]]:
+    """Hold several conversations one after the other; return how each ended."""
+    ended: list[T] = []
+    for conversation in conversations:
+        ended.append((yield from conversation))
+    return ended
+
+
 def _asked_together(asked: Sequence[Request | Together]) -> Conversation[list[Answer | tuple[Answer, ...]]]:
     parts = [item.requests if isinstance(item, Together) else (item,) for item in asked]
     requests = tuple(request for part in parts for request in part)

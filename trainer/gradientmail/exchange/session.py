@@ -34,7 +34,7 @@ from gradientmail.exchange.driver import REQUESTS_AT_ONCE, Driver
 from gradientmail.exchange.joining import found_or_read, join
 from gradientmail.exchange.keys import member_key
 from gradientmail.exchange.learner import Learner
-from gradientmail.exchange.memory import SMALLEST_BYTES, OneAtATime, give_back
+from gradientmail.exchange.memory import SMALLEST_BYTES, give_back
 from gradientmail.exchange.options import Options, agreement, check
 from gradientmail.exchange.parameters import Parameters
 from gradientmail.exchange.records import Version
@@ -63,7 +63,11 @@ logger = logging.getLogger(__name__)
 POLLS_PER_ROUND = 20
 SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 5.0
 ROOMY_BYTES = 64 << 20
-"""Parameters of at most so many bytes have all their fragments at work at the same time; of larger ones, one has."""
+"""Parameters of at most so many bytes have their fragments at work side by side, larger ones one after the other.
+
+For these the bandwidth counts and memory is dear, and rounds that go side by side come to fall together, as does
+their traffic.
+"""
 FAREWELL_SECONDS = 5.0
 """For the last requests of a node that leaves, after its time has run out."""
 
@@ -229,32 +233,26 @@ class Session:
         try:
             founding = self._driver.hold(found_or_read(self._learner_id, self._agreement, parameters.layout))
             process = str(uuid.uuid4())
-            anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use))
+            anchors = self._driver.hold(join(self._learner_id, process, founding, self._in_use, self._roomy))
         except BaseException:
             self._close()
             raise
         self._replica.start()
         timing = Timing(self._options.patience_seconds, self._options.takeover_seconds)
         self._driver.patience, self._driver.given_up = self._patience(self._stop), self._stop.is_set
-        self._learner = Learner(self._learner_id, founding, anchors, timing, self._clock)
+        self._learner = Learner(self._learner_id, founding, anchors, timing, self._clock, self._roomy)
         self._joined = tuple(anchor.version for anchor in anchors)
         self._thread.start()
         return self
 
     def _prepare(self, parameters: Parameters) -> None:
-        roomy = parameters.bytes <= ROOMY_BYTES
-        self._gives_back = roomy and parameters.bytes >= SMALLEST_BYTES
-        at_once = REQUESTS_AT_ONCE if roomy else 1
+        self._roomy = parameters.bytes <= ROOMY_BYTES
+        self._gives_back = parameters.bytes >= SMALLEST_BYTES
+        at_once = REQUESTS_AT_ONCE if self._roomy else 1
         self._blobs = BlobStore(self._mailbox, parameters.layout, lambda request: self._driver.call(request), at_once)
         self._replica = Replica(self._learner_id, parameters, self._blobs, self._agreement)
         self._driver = Driver(
-            self._mailbox,
-            self._replica,
-            self._patience(self._hurry),
-            self._lock,
-            self._told,
-            self._hurry.is_set,
-            contextlib.nullcontext() if roomy else OneAtATime(),
+            self._mailbox, self._replica, self._patience(self._hurry), self._lock, self._told, self._hurry.is_set
         )
 
     def _close(self) -> None:
