@@ -200,6 +200,7 @@ class Replica:
         last = any(contribution.last for contribution in contributions)
         momentum, step = self._outer(anchor, self._deltas_of(contributions, merged, refused), merged, last)
         fragment, number = anchor.fragment, anchor.version + 1
+        self._closed.pop(fragment, None)  # the momentum before this one
         written: dict[str, Callable[[], Tensor]] = {"parameters": lambda: self._anchor(fragment) + step}
         if self._agreement.outer_momentum:
             written["momentum"] = lambda: momentum
