@@ -141,17 +141,26 @@ def test_nodes_train_one_model_and_the_last_writes_it_with_a_loss_that_is_known(
     assert list(box.list("exchange/members/")) == []
 
 
+@pytest.mark.timeout(300, func_only=True)
 def test_the_final_model_beats_the_best_node_of_the_same_run_without_exchange() -> None:
-    """Measured three times: 1.718, 1.728, 1.724 against 1.780, 1.749, 1.743 of the best node alone; 2.2 the worst."""
-    finals, bests, averages = zip(*(_together_and_alone() for _ in range(2)), strict=True)
+    """Measured twice: 1.6779 and 1.6778 against 1.6835 and 1.6849 of the best node alone.
+
+    Over 400 steps, most of which go by while momentum grows, the best node alone is but 0.001 to 0.01 behind.
+    """
+    finals, bests, _ = zip(*(_together_and_alone(1600) for _ in range(2)), strict=True)
     assert sum(finals) < sum(bests)
+
+
+def test_the_final_model_is_far_better_than_the_average_node_without_exchange() -> None:
+    """Measured three times: 1.731, 1.733, 1.722 against 1.943, 1.926, 1.945."""
+    finals, _, averages = zip(*(_together_and_alone(400) for _ in range(2)), strict=True)
     assert sum(finals) < sum(averages) - 2 * 0.1
 
 
-def _together_and_alone() -> tuple[float, float, float]:
+def _together_and_alone(steps: int) -> tuple[float, float, float]:
     """Return the final model's held-out loss, and without exchange the best node's and the average."""
-    _, alone = all_of(run(400, SPEEDS, mode="Solo"))
-    _, together = all_of(run(400, SPEEDS))
+    _, alone = all_of(run(steps, SPEEDS, mode="Solo"))
+    _, together = all_of(run(steps, SPEEDS))
     (final,) = {word.exchange.final_held_out_loss for word in together if word.exchange and word.exchange.final_samples}
     losses = [word.held_out_loss for word in alone if word.held_out_loss is not None]
     assert len(losses) == 4
