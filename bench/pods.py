@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from bench.figures import Figure, show
+from gradientmail.progress import ExchangeProgress
 from gradientmail.training.data.text import VOCABULARY, Wish, make_corpus
 from tests.cluster.harness.manifests import training_pool
 from tests.cluster.harness.namespaces import Namespace, Namespaces
@@ -79,9 +80,11 @@ def measure() -> Iterator[Figure]:
             run.wait_phase("Succeeded", SECONDS)
             told[mode] = list(run.last_words().values())
         for node in told["Asynchronous"]:
-            counts = node["exchange"]
-            staleness = counts["staleness_steps_total"] / max(1, counts["adopted"])
-            print(f"== {node['node']}: versions {counts['versions']}, mean staleness {staleness:.1f} steps")
+            counts = ExchangeProgress.from_fields(node["exchange"])
+            staleness = counts.staleness_mean or 0.0
+            print(f"== {node['node']}: versions {counts.versions}, mean staleness {staleness:.1f} steps")
+                f"== {node['node']}: versions {counts.versions}, mean staleness {counts.staleness_mean or 0:.1f} steps"
+            )
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])
         alone = sorted(words["held_out_loss"] for words in told["Solo"])
         found = final["final_held_out_loss"]

@@ -65,8 +65,8 @@ class Clock:
 class Network:
     """How fast a node talks to the store, in virtual seconds."""
 
-    latency: float = 0.02
-    poll: float = 0.5
+    latency: float
+    poll: float
 
 
 @dataclass

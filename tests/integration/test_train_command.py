@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import yaml
 
 from gradientmail.mailbox import open_mailbox
 from gradientmail.progress import NodeProgress
+from tests.integration.local_runs import until
 
 SECONDS = 60.0
 
@@ -157,9 +157,7 @@ def test_termination_message_of_a_killed_node_counts_what_lies_in_the_mailbox(st
     assert process.stderr is not None
     assert process.stderr.readline() == "stuck\n"
     box = open_mailbox(f"file://{tmp_path}/box")
-    deadline = time.monotonic() + SECONDS
-    while counted(message(tmp_path)) != (3, 1) and time.monotonic() < deadline:
-        time.sleep(0.05)  # a receipt is written before it is counted
+    until(lambda: counted(message(tmp_path)) == (3, 1), process)  # a receipt is written before it is counted
     process.kill()
     assert process.wait(SECONDS) == -signal.SIGKILL
     said = message(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -9,9 +10,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from gradientmail.exchange.blobs import BlobStore
+from gradientmail.exchange.driver import Driver
+from gradientmail.exchange.parameters import Parameters
+from gradientmail.exchange.records import Agreement
+from gradientmail.exchange.replica import Replica
 from gradientmail.mailbox import Mailbox, MailboxUnavailable
+from gradientmail.patterns.retrying import Patience
 
 BOUND_SECONDS = 30.0
+AGREEMENT = Agreement(1, 1, 1.0, 0.0, "float32")
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -87,3 +95,13 @@ class Faulty:
     def delete(self, keys: Iterable[str]) -> None:
         self._before("delete", "")
         self.inner.delete(keys)
+
+
+class Driven:
+    """A learner's replica and its driver, without the protocol."""
+
+    def __init__(self, box: Mailbox, model: Small, patience: Patience) -> None:
+        self.parameters = Parameters(model, 1)
+        blobs = BlobStore(box, self.parameters.layout, lambda request: self.driver.call(request))
+        self.replica = Replica("node-0", self.parameters, blobs, AGREEMENT)
+        self.driver = Driver(box, self.replica, patience, contextlib.nullcontext(), lambda _, __: None)

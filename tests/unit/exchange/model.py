@@ -163,9 +163,11 @@ class Node:
 
     def _ask(self, asked: Request | Together) -> None:
         """Serve what is asked together one after the other: other nodes may come in between."""
-        together = isinstance(asked, Together)
-        self.waiting = list(asked.requests) if isinstance(asked, Together) else [asked]
-        self.request, self.answers = self.waiting.pop(0), [] if together else None
+        if isinstance(asked, Together):
+            self.waiting, self.answers = list(asked.requests), []
+        else:
+            self.waiting, self.answers = [asked], None
+        self.request = self.waiting.pop(0)
 
     def _next(self) -> Conversation[object]:
         if self.founding is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -13,29 +12,14 @@ import pytest
 import torch
 
 from gradientmail.exchange import Diverged, Session
-from gradientmail.exchange.blobs import BlobStore
-from gradientmail.exchange.driver import REQUESTS_AT_ONCE, Driver
+from gradientmail.exchange.driver import REQUESTS_AT_ONCE
 from gradientmail.exchange.joining import found_or_read
-from gradientmail.exchange.parameters import Parameters
-from gradientmail.exchange.records import Agreement, first_version
-from gradientmail.exchange.replica import Replica
+from gradientmail.exchange.records import first_version
 from gradientmail.exchange.requests import Fetch, Publish, Read, Together
-from gradientmail.mailbox import Mailbox, MailboxUnavailable
+from gradientmail.mailbox import MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.retrying import Patience
-from tests.unit.exchange.doubles import BOUND_SECONDS, Faulty, Small
-
-AGREEMENT = Agreement(1, 1, 1.0, 0.0, "float32")
-
-
-class Driven:
-    """A learner's replica and its driver, without the protocol."""
-
-    def __init__(self, box: Mailbox, model: Small, patience: Patience) -> None:
-        self.parameters = Parameters(model, 1)
-        blobs = BlobStore(box, self.parameters.layout, lambda request: self.driver.call(request))
-        self.replica = Replica("node-0", self.parameters, blobs, AGREEMENT)
-        self.driver = Driver(box, self.replica, patience, contextlib.nullcontext(), lambda _, __: None)
+from tests.unit.exchange.doubles import AGREEMENT, BOUND_SECONDS, Driven, Faulty, Small
 
 
 def test_patience_runs_out_once_for_all_that_wait_their_turn() -> None:

@@ -6,17 +6,12 @@ import contextlib
 import threading
 
 import pytest
-from torch import nn
 
-from gradientmail.exchange.blobs import BlobStore
-from gradientmail.exchange.driver import REQUESTS_AT_ONCE, Driver
-from gradientmail.exchange.parameters import Parameters
-from gradientmail.exchange.records import Agreement
-from gradientmail.exchange.replica import Replica
+from gradientmail.exchange.driver import REQUESTS_AT_ONCE
 from gradientmail.exchange.requests import Conversation, Read, Together, reading, together
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.retrying import Patience
-from tests.unit.exchange.doubles import BOUND_SECONDS
+from tests.unit.exchange.doubles import BOUND_SECONDS, Driven, Small
 
 
 class Meeting(MemoryStore):
@@ -29,12 +24,6 @@ class Meeting(MemoryStore):
     def get(self, key: str) -> bytes | None:
         self.barrier.wait()
         return super().get(key)
-
-
-def driver(box: MemoryStore) -> Driver:
-    parameters = Parameters(nn.Linear(2, 1), 1)
-    replica = Replica("node-0", parameters, BlobStore(box, parameters.layout), Agreement(2, 1, 1.0, 0.0, "float32"))
-    return Driver(box, replica, Patience(0.0, lambda _: False), contextlib.nullcontext(), lambda *_: None)
 
 
 def chain(*keys: str) -> Conversation[str]:
@@ -50,7 +39,7 @@ def test_requests_made_together_are_under_way_at_the_same_time_and_answered_in_t
     keys = [f"key-{number}" for number in range(REQUESTS_AT_ONCE)]
     for key in keys[1:]:
         box.put_if_absent(key, key.encode())
-    with contextlib.closing(driver(box)) as one:
+    with contextlib.closing(Driven(box, Small(), Patience(0.0, lambda _: False)).driver) as one:
         found = one.hold(together([reading(key) for key in keys]))
         assert one.requests == REQUESTS_AT_ONCE
     assert found == [None, *(key.encode() for key in keys[1:])]
