@@ -83,8 +83,6 @@ def measure() -> Iterator[Figure]:
             counts = ExchangeProgress.from_fields(node["exchange"])
             staleness = counts.staleness_mean or 0.0
             print(f"== {node['node']}: versions {counts.versions}, mean staleness {staleness:.1f} steps")
-                f"== {node['node']}: versions {counts.versions}, mean staleness {counts.staleness_mean or 0:.1f} steps"
-            )
         final = next(words["exchange"] for words in told["Asynchronous"] if words["exchange"]["final_samples"])
         alone = sorted(words["held_out_loss"] for words in told["Solo"])
         found = final["final_held_out_loss"]
