@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import websocket
+
+from tests.waiting import until
 
 LIMIT_SECONDS = 60.0
 INSTALL_SECONDS = 900.0
@@ -82,10 +83,12 @@ class Tab:
 
     def until(self, expression: str) -> None:
         """Wait until an expression is true in the page."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not self.evaluate(f"Boolean({expression})"):
-            assert time.monotonic() < end, f"not true in time: {expression}; {self.text()[:2000]}"
-            time.sleep(0.05)
+        until(
+            lambda: self.evaluate(f"Boolean({expression})"),
+            expression,
+            seen=lambda: self.text()[:2000],
+            every_seconds=0.05,
+        )
 
     def text(self) -> str:
         """Return the text that a reader sees."""
@@ -159,9 +162,8 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not (file.exists() and file.read_text().count("\n")):
+    def runs() -> None:
         assert process.poll() is None, (file.parents[1] / "chromium.log").read_text()
-        assert time.monotonic() < end, "Chromium does not say its port"
-        time.sleep(0.05)
+
+    until(lambda: file.exists() and file.read_text().count("\n"), "Chromium's port", meanwhile=runs, every_seconds=0.05)
     return int(file.read_text().splitlines()[0])

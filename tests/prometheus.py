@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import yaml
+
+from tests.waiting import until
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -126,11 +127,18 @@ def free_port() -> int:
 
 
 def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not _is_ready(url):
-        waits = process.poll() is None and time.monotonic() < deadline
-        assert waits, f"Prometheus does not start: {log.read_text()[-2000:]}"
-        time.sleep(0.05)
+
+    def runs() -> None:
+        assert process.poll() is None, f"Prometheus does not start: {log.read_text()[-2000:]}"
+
+    until(
+        lambda: _is_ready(url),
+        "Prometheus",
+        START_SECONDS,
+        every_seconds=0.05,
+        meanwhile=runs,
+        seen=lambda: log.read_text()[-2000:],
+    )
 
 
 def _is_ready(url: str) -> bool:

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests import waiting
 
 LIMIT_SECONDS = 240.0
 
@@ -121,11 +122,11 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
     """Wait for the condition, for as long as the process runs."""
-    end = time.monotonic() + LIMIT_SECONDS
-    while not condition():
+
+    def runs_on() -> None:
         assert process is None or process.poll() is None, ended(process)
-        assert time.monotonic() < end, "the condition has not come true in time"
-        time.sleep(0.02)
+
+    waiting.until(condition, seconds=LIMIT_SECONDS, meanwhile=runs_on, every_seconds=0.02)
 
 
 def children_of(pid: int) -> dict[str, int]:

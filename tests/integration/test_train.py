@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from gradientmail.training.node import NodeOptions
 from gradientmail.training.program import Node, OutOfMemory
 from tests.integration import tiny_task
 from tests.promtool import Promtool
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -330,10 +330,11 @@ def test_metrics_and_probes_during_the_run(tmp_path: Path, at_step: Callable[...
             return str(answer.read().decode())
 
     def scrape() -> None:
-        deadline = time.monotonic() + 20
+        # Receipts are written by a thread of their own.
         receipts = re.compile(r"^gradientmail_units_consumed_total\S+ 2\.0$", re.MULTILINE)
-        while not receipts.search(read("/metrics")) and time.monotonic() < deadline:
-            time.sleep(0.01)  # receipts are written by a thread of their own
+        until(
+            lambda: receipts.search(read("/metrics")), "two receipts", every_seconds=0.05, seen=lambda: read("/metrics")
+        )
         seen.update({path: read(path) for path in ("/metrics", "/livez", "/readyz")})
 
     at_step(4, scrape)

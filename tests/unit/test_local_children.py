@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gradientmail.local.children import Children
 from gradientmail.local.plan import NodePlan
-
-LIMIT_SECONDS = 60.0
+from tests.waiting import until
 
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 
@@ -28,13 +25,6 @@ def program(folder: Path, node: str, code: str) -> NodePlan:
         folder / f"{node}.log",
         folder / f"{node}.json",
     )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "the condition has not come true in time"
-        time.sleep(0.01)
 
 
 def read_all(children: Children) -> list[tuple[str, str]]:

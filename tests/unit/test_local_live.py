@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,6 +18,7 @@ from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.report.page import View
 from gradientmail.report.status import run_status
 from tests.unit.report.simulated import EPOCH, manifest, state
+from tests.waiting import until
 
 RUN = manifest(["a", "b"], steps=60, unit_steps=20, lanes=2)
 SUBJECT = Subject(RUN, RUN.spec.data.grid(), joined=False)
@@ -55,13 +54,6 @@ def history() -> History:
 
 def receipt(learner: str) -> Receipt:
     return Receipt(learner, 20, EPOCH, EPOCH + 1, EPOCH + 5)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < end, "the condition has not come true in time"
-        time.sleep(0.01)
 
 
 def test_lines_make_the_state_of_a_running_run() -> None:

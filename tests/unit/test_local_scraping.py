@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +12,7 @@ from gradientmail.mailbox import Request
 from gradientmail.metrics import Labels, TrainerMetrics
 from gradientmail.progress import NodeProgress
 from gradientmail.training.serving import serving
+from tests.waiting import until
 
 A, B = (Labels("default", "demo", node) for node in ("a-0", "b-0"))
 
@@ -32,13 +32,6 @@ def value(text: str, name: str, node: str, **labels: str) -> float | None:
     wanted = {"namespace": "default", "run": "demo", "node": node, **labels}
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     return next((sample.value for sample in samples if sample.name == name and sample.labels == wanted), None)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < end, "the condition has not come true in time"
-        time.sleep(0.02)
 
 
 def consumed(text: str, node: str) -> float | None:

@@ -1,38 +1,23 @@
-"""Waiting for a condition: bounded, and with words for what was seen instead."""
+"""Waiting on a cluster, which is slower to ask, and which may not have written yet what is asked for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
+from tests import waiting
 from tests.cluster.harness.api import Unreachable
+from tests.waiting import Found
 
 POLL_SECONDS = 0.2
-
-Found = TypeVar("Found")
 
 
 def until(ask: Callable[[], Found | None], what: str, seconds: float, seen: Callable[[], object] = lambda: "") -> Found:
     """Ask until there is an answer that is true, and return it. Fails after `seconds`, saying what was seen last.
 
-    An API server that does not answer is asked again.
+    Where a field or an item is not there yet, or the API server does not answer, it is asked again.
     """
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = _answer(ask)
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:.0f} s for {what}; seen last: {_answer(seen)}")
-        time.sleep(POLL_SECONDS)
-
-
-def _answer(ask: Callable[[], Found]) -> Found | None:
-    try:
-        return ask()
-    except Unreachable:
-        return None
+    return waiting.until(ask, what, seconds, seen=seen, every_seconds=POLL_SECONDS, not_yet=(LookupError, Unreachable))
 
 
 def stays(holds: Callable[[], bool], what: str, seconds: float, seen: Callable[[], object] = lambda: "") -> None:

@@ -29,6 +29,7 @@ from gradientmail.progress import Receipt
 from tests.integration.mailbox.proxy import Answer, Exchange, Fault, ProxyServer
 from tests.prometheus import Prometheus, free_port, prometheus_server, scraping
 from tests.servers import CREDENTIALS, moto_process
+from tests.waiting import until
 
 NAMESPACE, NAME = "team-a", "watched"
 LIMIT_SECONDS = 300.0
@@ -188,12 +189,12 @@ class Nodes:
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Wait for a condition, for at most five minutes and as long as all processes run."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not holds():
+
+        def run_on() -> None:
             for learner, process in self.processes.items():
                 assert process.poll() is None, (self.folder / f"{learner}.log").read_text()[-2000:]
-            assert time.monotonic() < end, f"waited {LIMIT_SECONDS:.0f} s for {what}"
-            time.sleep(0.1)
+
+        until(holds, what, LIMIT_SECONDS, meanwhile=run_on, every_seconds=0.1)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,10 +1,10 @@
-"""A small model with every kind of parameter, a mailbox that can fail, and bounded waiting."""
+"""A small model with every kind of parameter and a mailbox that can fail."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -43,17 +43,6 @@ class Small(nn.Module):
         x = x + self.middle(x.bfloat16()).float() + self.frozen(x)
         logits: Tensor = self.head(x)
         return logits
-
-
-def eventually(condition: Callable[[], bool], act: Callable[[], None] = lambda: None) -> None:
-    """Wait for other threads, doing something meanwhile, without an end only as long as the bound."""
-    tick = threading.Event()
-    for _ in range(int(BOUND_SECONDS * 500)):
-        if condition():
-            return
-        act()
-        tick.wait(0.002)
-    raise AssertionError("the condition was not met in time")
 
 
 @dataclass

@@ -14,7 +14,8 @@ from gradientmail.commands.export import register
 from gradientmail.exchange import Session
 from gradientmail.exits import UserError
 from gradientmail.mailbox import open_mailbox
-from tests.unit.exchange.doubles import Small, eventually
+from tests.unit.exchange.doubles import Small
+from tests.waiting import until
 
 
 def export(*arguments: object) -> Result:
@@ -29,7 +30,7 @@ def test_the_final_model_is_fetched_and_a_run_going_on_is_assembled(tmp_path: Pa
     file = tmp_path / "model.safetensors"
     model = Small()
     with Session(model, mailbox=open_mailbox(url), learner_id="node-0", sync_every=1, poll_seconds=0.002) as session:
-        eventually(lambda: min(session.statistics.versions) >= 2, lambda: session.step(samples=4))
+        until(lambda: min(session.statistics.versions) >= 2, meanwhile=lambda: session.step(samples=4))
         going_on = export(url, file, "--json")
         assert going_on.exit_code == 0
         told = json.loads(going_on.output)
@@ -41,7 +42,7 @@ def test_the_final_model_is_fetched_and_a_run_going_on_is_assembled(tmp_path: Pa
     assert final.output == f"{file}: the final model, {4 * steps:,} samples in {steps:,} steps\n"
     assert torch.equal(load_file(file)["embed.weight"], model.embed.weight)
     with Session(model, mailbox=open_mailbox(url), learner_id="node-1", sync_every=1, poll_seconds=0.002) as session:
-        eventually(lambda: min(session.statistics.versions) > 5, lambda: session.step(samples=4))
+        until(lambda: min(session.statistics.versions) > 5, meanwhile=lambda: session.step(samples=4))
         assert "the newest versions of a run that has written no final model since" in export(url, file).output
     assert export(url, file).output.startswith(f"{file}: the final model, ")
 

@@ -20,7 +20,8 @@ from gradientmail.mailbox import Mailbox, MailboxUnavailable
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.retrying import Stopped
 from gradientmail.patterns.shared_queue import LearnerInUse
-from tests.unit.exchange.doubles import BOUND_SECONDS, DEVICES, Faulty, Small, eventually
+from tests.unit.exchange.doubles import BOUND_SECONDS, DEVICES, Faulty, Small
+from tests.waiting import until
 
 OPTIONS: dict[str, Any] = {"sync_every": 2, "fragments": 2, "patience_seconds": 2.0, "poll_seconds": 0.002}
 
@@ -46,7 +47,7 @@ def run_until(one: Session, model: nn.Module, versions: int, by: float = 0.0) ->
         move(model, by)
         one.step(samples=1)
 
-    eventually(lambda: min(one.statistics.versions) >= versions, step)
+    until(lambda: min(one.statistics.versions) >= versions, meanwhile=step)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -98,7 +99,7 @@ def test_nodes_learn_from_each_other_and_end_with_one_model() -> None:
             first.step(samples=1)
             second.step(samples=1)
 
-        eventually(lambda: second.statistics.merged >= 4, both)
+        until(lambda: second.statistics.merged >= 4, meanwhile=both)
     torch.testing.assert_close(models[0].embed.weight, models[1].embed.weight)
     moved = (models[0].embed.weight - start).mean().item()
     assert 0.1 < moved < 0.45
@@ -150,7 +151,7 @@ def test_an_outage_longer_than_allowed_reaches_step() -> None:
     with pytest.raises(MailboxUnavailable, match="has not answered"):
         with one:
             box.stopped = True
-            eventually(lambda: False, lambda: one.step(samples=1))
+            until(lambda: one.step(samples=1))
 
 
 def test_leaving_while_the_store_is_stopped_ends_in_time() -> None:
@@ -247,7 +248,7 @@ def test_parameters_that_are_not_finite_are_never_sent() -> None:
     with pytest.raises(Diverged, match=r"fragment \d .* are not finite"):
         with session(model, box, "node-0") as one:
             move(model, float("nan"))
-            eventually(lambda: False, lambda: one.step(samples=1))
+            until(lambda: one.step(samples=1))
     assert not list(box.list("exchange/rounds/"))
 
 

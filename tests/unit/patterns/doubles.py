@@ -11,16 +11,6 @@ from gradientmail.mailbox import Mailbox
 BOUND_SECONDS = 20.0
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for another thread, without an end only as long as the bound."""
-    tick = threading.Event()
-    for _ in range(int(BOUND_SECONDS * 1000)):
-        if condition():
-            return
-        tick.wait(0.001)
-    raise AssertionError("the condition was not met in time")
-
-
 @dataclass
 class Recorded:
     """A mailbox that notes each call (verb, key, thread); `before` may raise, block or meddle."""

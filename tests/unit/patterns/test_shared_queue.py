@@ -11,7 +11,8 @@ from gradientmail.mailbox import InvalidKey, MailboxMisconfigured, MailboxUnavai
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.shared_queue import LearnerInUse, QueueStatistics, shared_queue
 from gradientmail.progress import Receipt
-from tests.unit.patterns.doubles import Loader, Recorded, eventually
+from tests.unit.patterns.doubles import Loader, Recorded
+from tests.waiting import until
 
 
 def names(*identifiers: str) -> dict[str, str]:
@@ -139,7 +140,7 @@ def test_stop_makes_the_batch_in_use_the_last() -> None:
 def test_a_unit_whose_last_batch_was_in_use_at_the_stop_is_consumed() -> None:
     box = MemoryStore()
     with shared_queue(names("a", "b"), mailbox=box, learner_id="n", load=Loader(2), prefetch=4) as batches:
-        eventually(lambda: batches.statistics.buffered == 4)
+        until(lambda: batches.statistics.buffered == 4)
         for batch in batches:
             if batch == "a.1":
                 batches.stop()
@@ -154,7 +155,7 @@ def test_a_failure_that_the_loop_never_asked_for_is_logged(caplog: pytest.LogCap
 
     with shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load) as batches:
         next(batches)
-        eventually(lambda: not batches.alive)
+        until(lambda: not batches.alive)
     assert "left before its failure was delivered: gone" in caplog.text
 
 
@@ -293,7 +294,7 @@ def test_leaving_during_an_outage_does_not_wait_for_its_end() -> None:
     store = MemoryStore()
     box = Recorded(store, before=Outage(store, "list", "units/>", times=1_000_000))
     with shared_queue(names("a"), mailbox=box, learner_id="n", load=Loader()) as batches:
-        eventually(lambda: ("list", "units/>") in box.calls)
+        until(lambda: ("list", "units/>") in box.calls)
     assert not batches.alive
 
 
@@ -362,7 +363,7 @@ def test_a_receipt_comes_once_the_batch_after_a_units_last_one_is_asked_for() ->
         assert [next(batches), next(batches)] == ["a.0", "a.1"]
         assert keys(box, "consumed/") == []
         next(batches)
-        eventually(lambda: keys(box, "consumed/") == ["consumed/a"])
+        until(lambda: keys(box, "consumed/") == ["consumed/a"])
         assert list(batches) == ["b.1"]
     receipt = Receipt.from_json(box.get("consumed/a") or b"")
     assert (receipt.learner, receipt.batches) == ("n", 2)
@@ -442,8 +443,8 @@ def test_claim_ahead_limits_the_work_a_node_holds(claim_ahead: int | None, claim
     units, box, load = names("a", "b", "c", "d"), MemoryStore(), Loader()
     with shared_queue(units, mailbox=box, learner_id="n", load=load, prefetch=2, claim_ahead=claim_ahead) as batches:
         next(batches)
-        eventually(lambda: len(keys(box, "units/")) >= claimed_with_one_in_use)
-        eventually(lambda: batches.statistics.buffered == claimed_with_one_in_use - 1)
+        until(lambda: len(keys(box, "units/")) >= claimed_with_one_in_use)
+        until(lambda: batches.statistics.buffered == claimed_with_one_in_use - 1)
         assert len(keys(box, "units/")) == claimed_with_one_in_use
         assert len(list(batches)) == 3
 

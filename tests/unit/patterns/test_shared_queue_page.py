@@ -8,7 +8,8 @@ import pytest
 from gradientmail import MailboxDenied, first_lane, grid
 from gradientmail.mailbox.memory import MemoryStore
 from gradientmail.patterns.shared_queue import shared_queue
-from tests.unit.patterns.doubles import Loader, Recorded, eventually
+from tests.unit.patterns.doubles import Loader, Recorded
+from tests.waiting import until
 
 
 def names(*identifiers: str) -> dict[str, str]:
@@ -37,31 +38,31 @@ def test_the_thread_reads_ahead_while_a_batch_is_in_use() -> None:
     load = Loader(3)
     with shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load) as batches:
         assert next(batches) == "a.0"
-        eventually(lambda: load.loaded == ["a.0", "a.1", "a.2"])
+        until(lambda: load.loaded == ["a.0", "a.1", "a.2"])
 
 
 def test_prefetch_limits_the_buffer() -> None:
     load = Loader(100)
     with shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load, prefetch=8) as batches:
-        eventually(lambda: batches.statistics.buffered == 8)
+        until(lambda: batches.statistics.buffered == 8)
         next(batches)
-        eventually(lambda: batches.statistics.buffered == 8)
+        until(lambda: batches.statistics.buffered == 8)
         assert len(load.loaded) == 9
 
 
 def test_a_full_buffer_holds_back_the_next_unit() -> None:
     box, load = MemoryStore(), Loader(2)
     with shared_queue(names("a", "b", "c"), mailbox=box, learner_id="n", load=load, prefetch=2) as batches:
-        eventually(lambda: batches.statistics.buffered == 2)
+        until(lambda: batches.statistics.buffered == 2)
         assert list(claims(box)) == ["units/a"]
         next(batches)
-        eventually(lambda: list(claims(box)) == ["units/a", "units/b"])
+        until(lambda: list(claims(box)) == ["units/a", "units/b"])
 
 
 def test_after_a_unit_the_thread_looks_for_another() -> None:
     box = MemoryStore()
     with shared_queue(names("a", "b", "c"), mailbox=box, learner_id="n", load=Loader()) as batches:
-        eventually(lambda: list(claims(box)) == ["units/a", "units/b", "units/c"])
+        until(lambda: list(claims(box)) == ["units/a", "units/b", "units/c"])
         assert batches.statistics.batches == 0
 
 
@@ -106,7 +107,7 @@ def test_batches_come_in_step_order_and_the_oldest_first() -> None:
 
 def test_when_no_unit_is_left_the_thread_ends_and_the_loop_drains_the_buffer() -> None:
     with shared_queue(names("a", "b"), mailbox=MemoryStore(), learner_id="n", load=Loader()) as batches:
-        eventually(lambda: not batches.alive)
+        until(lambda: not batches.alive)
         assert batches.statistics.buffered == 2
         assert list(batches) == ["a.0", "b.0"]
         with pytest.raises(StopIteration):
@@ -188,7 +189,7 @@ def test_leaving_waits_for_the_loader_under_way_and_loads_nothing_more() -> None
     queue.__enter__()
     assert load.started.wait(20)
     leaver.start()
-    eventually(lambda: queue._buffer.stopped)
+    until(lambda: queue._buffer.stopped)
     assert queue.alive
     load.allow(5)
     leaver.join(20)
@@ -224,7 +225,7 @@ def test_errors_of_the_loader_come_after_the_batches_before_them_with_their_trac
         raise OSError("the disk has gone")
 
     with shared_queue(names("a"), mailbox=MemoryStore(), learner_id="n", load=load) as batches:
-        eventually(lambda: not batches.alive)
+        until(lambda: not batches.alive)
         assert [next(batches), next(batches)] == ["a.0", "a.1"]
         with pytest.raises(OSError, match="the disk has gone") as caught:
             next(batches)
@@ -238,7 +239,7 @@ def test_errors_of_the_mailbox_come_after_the_batches_before_them() -> None:
 
     box = Recorded(MemoryStore(), before=deny)
     with shared_queue(names("a", "b"), mailbox=box, learner_id="n", load=Loader(2)) as batches:
-        eventually(lambda: not batches.alive)
+        until(lambda: not batches.alive)
         assert [next(batches), next(batches)] == ["a.0", "a.1"]
         with pytest.raises(MailboxDenied):
             next(batches)
