@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from gradientmail.cli import COMMANDS, application
 from gradientmail.exits import Exit
@@ -136,3 +137,15 @@ def test_every_target_of_make_is_described() -> None:
     targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
     described = re.findall(r"^([a-z-]+):.*## .", makefile, re.MULTILINE)
     assert set(targets) - set(described) == {"plan-of-test", "test-cluster-if-possible"}  # said by `make test` itself
+
+
+@pytest.mark.parametrize(
+    ("address", "scraped"), [("10.1.2.3", "10.1.2.3:9400"), ("fd00::1:2", "[fd00::1:2]:9400"), ("::1", "[::1]:9400")]
+)
+def test_the_documented_job_scrapes_pods_of_both_address_families(address: str, scraped: str) -> None:
+    text = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", text, re.DOTALL)
+    (job,) = yaml.safe_load(found)["scrape_configs"]
+    rules = [rule for rule in job["relabel_configs"] if rule.get("target_label") == "__address__"]
+    matches = [(re.fullmatch(rule["regex"], f"{address};9400"), rule["replacement"]) for rule in rules]
+    assert [match.expand(re.sub(r"\$(\d)", r"\\\1", form)) for match, form in matches if match] == [scraped]
