@@ -160,6 +160,8 @@ class Observed:
     pods: tuple[PodView, ...] = ()
     counts: Mapping[str, Counts] = field(default_factory=dict)
     """Fresh counts by pod name, of the pods that answered."""
+    counted: datetime | None = None
+    """When pods were last asked for their counts."""
     warnings: Mapping[str, Warned] = field(default_factory=dict)
     """Latest warning event by the UID of the object, for those that were asked about."""
     refusals: tuple[Refusal, ...] = ()

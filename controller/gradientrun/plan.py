@@ -25,7 +25,7 @@ PROGRESS_SECONDS = 7.0
 """How often a running run's nodes are asked for their counts."""
 NODES_ASKED_PER_SECOND = 10
 """In large runs, progress is read less often, so that no more nodes than this are asked in a second."""
-LEAVING_SECONDS = 5.0
+LEAVING_SECONDS = 10.0
 """How long a pod may take to end after its trainer has, and its Job to take note."""
 PENDING_SECONDS = 10.0
 """How often a run is looked at while its nodes are late."""
@@ -221,7 +221,10 @@ def _next_look(facts: Facts) -> float | None:
 def _progress_seconds(facts: Facts) -> float | None:
     live = len(facts.live)
     if live:
-        return max(PROGRESS_SECONDS, live / NODES_ASKED_PER_SECOND)
+        every = max(PROGRESS_SECONDS, live / NODES_ASKED_PER_SECOND)
+        counted = facts.observed.counted
+        age = (facts.now - counted).total_seconds() if counted else 0.0
+        return every - age if age < every else every
     idle = facts.run.suspended or (facts.run.queue and all(job.suspended for job in facts.jobs))
     return None if idle else PENDING_SECONDS
 

@@ -144,14 +144,20 @@ class Reconciler:
     async def _observe(self, key: Key, run: Run, memory: _Memory) -> Observed:
         jobs, pods = self._store.children(JOBS, key), self._store.children(PODS, key)
         observed = read_observed(run, jobs, pods)
-        observed = replace(observed, refusals=memory.refusals)
         now = self._clock()
         await self._read_counts(run, observed, memory, now)
         await self._read_warnings(run, observed, memory, now)
         await self._read_ending(run, observed, memory)
         present = {pod.name for pod in observed.pods}
         counts = {name: counts for name, counts in memory.counts.items() if name in present}
-        return replace(observed, counts=counts, warnings=dict(memory.warnings), ending=memory.ending)
+        return replace(
+            observed,
+            counts=counts,
+            counted=memory.counted,
+            warnings=dict(memory.warnings),
+            refusals=memory.refusals,
+            ending=memory.ending,
+        )
 
     async def _read_counts(self, run: Run, observed: Observed, memory: _Memory, now: datetime) -> None:
         wanted = set(asked(run, observed, now))

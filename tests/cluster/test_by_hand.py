@@ -45,7 +45,8 @@ def test_no_pod_waits_for_a_config_map_that_a_quota_refuses(namespace: Namespace
     quota = {"metadata": {"name": "small"}, "spec": {"hard": {"count/configmaps": "1"}}}
     namespace.api.create(QUOTAS, namespace.name, quota)
     # Kubernetes puts its own certificates into a ConfigMap of each namespace: that is the one.
-    until(lambda: namespace.api.get(QUOTAS, namespace.name, "small").get("status", {}).get("used"), "the quota", 30)
+    used = {"count/configmaps": "1"}
+    until(lambda: namespace.api.get(QUOTAS, namespace.name, "small")["status"]["used"] == used, "the quota", 30)
     run = namespace.apply(run_manifest("unfed", [holding()]))
     told = run.wait_condition("Stalled", 60, "Refused")
     assert told["message"].startswith("the run: ")
@@ -57,7 +58,7 @@ def test_no_pod_waits_for_a_config_map_that_a_quota_refuses(namespace: Namespace
 
 def test_what_the_status_says_is_put_right_when_somebody_edits_it(namespace: Namespace) -> None:
     run = namespace.apply(run_manifest("edited", [holding()]))
-    before = run.wait_phase("Running", 60)
+    before = run.wait(lambda status: status["nodes"][0]["step"] == 0, "the first counts", 60)
     wrong: dict[str, Any] = {
         "phase": "Pending", "mailboxPrefix": "s3://elsewhere/x", "nodesRunning": 7, "pools": [], "nodes": [],
         "units": {"total": 0, "claimed": 9, "consumed": 9, "lost": 9, "percent": 3}, "observedGeneration": 77,
@@ -131,7 +132,7 @@ def test_a_run_deleted_and_applied_again_and_again_has_the_last_ones_children_al
 def test_the_longest_status_is_stored_and_read_back(namespace: Namespace, controller: Controller) -> None:
     name, pool = "r" * 63, "p" * 40
     run = namespace.apply(run_manifest(name, [holding(pool, 1000)], suspend=True))
-    before = run.wait_phase("Suspended", 60)
+    restarts, before = controller.restarts(), run.wait_phase("Suspended", 60)
     learners = [
         {"node": f"{pool}-{index % 1000}", "pod": f"{'r' * 46}-a0e57e-{index:09d}", "claimed": 1000, "consumed": 1000}
         for index in range(MOST_LEARNERS)
@@ -145,7 +146,7 @@ def test_the_longest_status_is_stored_and_read_back(namespace: Namespace, contro
     summed = run.wait(lambda status: len(status["learners"]) == 1000, "a sum per node", 60)
     assert {record["claimed"] for record in summed["learners"]} == {3000}
     assert summed["phase"] == "Suspended"
-    assert controller.restarts() == 0
+    assert controller.restarts() == restarts
 
 
 NONSENSE = '{"learner":"l","node":"n","claimed":1e400,"consumed":-1,"step":"x","message":7}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -82,7 +83,6 @@ def test_the_controller_may_not(controller: Controller, deed: str) -> None:
     assert "no" in controller.kubectl.refusal(*words)
 
 
-@pytest.mark.timeout(150, func_only=True)
 def test_helm_test_passes_without_a_bucket_and_trains_with_one(
     reinstalled: Controller, store: Store, namespaces: Namespaces
 ) -> None:
@@ -98,7 +98,7 @@ def test_helm_test_passes_without_a_bucket_and_trains_with_one(
         pool = with_libraries(pool)
     trainer = {"image": reinstalled.images.trainer, "imagePullPolicy": reinstalled.images.policy}
     mailbox = {**store.mailbox(bucket), "url": f"s3://{bucket}/trial"}
-    reinstalled.install({"tests": {"mailbox": mailbox, "trainer": trainer, "nodes": [pool], "timeoutSeconds": 90}})
+    reinstalled.install({"tests": {"mailbox": mailbox, "trainer": trainer, "nodes": [pool], "timeoutSeconds": 300}})
     trained = helm("test", RELEASE, "--namespace", NAMESPACE)
     assert "8 of 8 units consumed" in trained
     assert api.list(RUNS, NAMESPACE) == [], "a test that succeeded leaves nothing"
@@ -142,7 +142,6 @@ def _cluster_wide(api: Api) -> list[str]:
     return [*bindings, *sorted(roles - aggregated)]
 
 
-@pytest.mark.timeout(150, func_only=True)
 def test_uninstalling_leaves_runs_going_and_no_object_stuck(namespaces: Namespaces, reinstalled: Controller) -> None:
     api, namespace = reinstalled.api, namespaces.create("uninstalled")
     run = namespace.apply(run_manifest("going", [queue_pool("a", 2, seconds=0.2)]))
@@ -156,7 +155,11 @@ def test_uninstalling_leaves_runs_going_and_no_object_stuck(namespaces: Namespac
     left = [pod["metadata"] for pod in run.pods()]
     assert {metadata["uid"] for metadata in left if "deletionTimestamp" not in metadata} == pods
     held.delete()
-    until(lambda: held.pods() == [] and held.jobs() == [], "a deleted run's children to go, with no controller", 60)
+    until(
+        lambda: [*held.pods(), *held.jobs(), *held.config_maps()] == [],
+        "a deleted run's children to go, with no controller",
+        60,
+    )
     reinstalled.install()
     assert run.wait_phase("Succeeded", 60)["units"]["consumed"] == 160
     reinstalled.kubectl("delete", "gradientruns", "--all", "--all-namespaces", "--cascade=foreground")
@@ -171,8 +174,8 @@ def test_users_of_the_built_in_roles_may_work_with_runs(controller: Controller, 
     kubectl, scope = controller.kubectl, ("--namespace", namespace.name)
     for role in ("view", "edit"):
         kubectl(*scope, "create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}er")
-    until(lambda: _may(kubectl, namespace.name, "viewer", "get"), "the aggregated role", 30)
-    assert _may(kubectl, namespace.name, "editer", "create")
+    for user, verb in (("viewer", "get"), ("editer", "create")):
+        until(partial(_may, kubectl, namespace.name, user, verb), f"the aggregated role of the {user}", 30)
     assert not _may(kubectl, namespace.name, "viewer", "create")
     assert not _may(kubectl, namespace.name, "editer", "patch", "--subresource=status")
 

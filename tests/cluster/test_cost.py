@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cluster.harness.api import RUNS
 from tests.cluster.harness.controller import Controller, writes
 from tests.cluster.harness.manifests import ending, holding, queue_pool, run_manifest
 from tests.cluster.harness.metrics import difference, samples
 from tests.cluster.harness.namespaces import Namespace
 from tests.cluster.harness.site import Site
-from tests.cluster.harness.waiting import stays
+from tests.cluster.harness.waiting import stays, until
 
 IDLE_SECONDS = 30.0
 ONE = {"steps": 1, "batch": 1, "lanes": 1, "unitSteps": 1}
@@ -27,12 +25,14 @@ def test_a_run_of_four_nodes_costs_a_bounded_number_of_requests(namespace: Names
     assert spent["POST configmaps"] == 1
     assert spent["PATCH gradientruns"] <= 30
     assert sum(spent.values()) <= MOST_REQUESTS, spent
-    assert set(spent) <= {"POST jobs", "POST configmaps", "PATCH gradientruns", "POST events", "GET events"}, spent
+    listed = {"GET gradientruns", "GET jobs", "GET pods"}  # where a watch's turn has come to begin anew
+    made = {"POST jobs", "POST configmaps", "PATCH gradientruns", "POST events", "GET events"}
+    assert set(spent) <= made | listed, spent
 
 
-@pytest.mark.timeout(150, func_only=True)
 def test_nothing_is_written_while_nothing_changes(namespace: Namespace, controller: Controller, cluster: Site) -> None:
     """Runs in every state that lasts: running, finished, suspended, and stalled in ways that the kubelet repeats."""
+    refused = _refused(cluster)
     image = {"image": "registry.invalid/trainer:none", "imagePullPolicy": "IfNotPresent"}
     running = namespace.apply(run_manifest("running", [holding("a", 2)]))
     finished = namespace.apply(run_manifest("finished", [ending(units=1)], data=ONE))
@@ -44,8 +44,11 @@ def test_nothing_is_written_while_nothing_changes(namespace: Namespace, controll
     suspended.wait_phase("Suspended", 60)
     unpulled.wait_condition("Stalled", 60, "ImagePullBackOff")
     crowded.wait_condition("Stalled", 60, "Unschedulable")
-    # Counts of nodes that have just started come in within this time, and with them the last write.
+    # Counts of nodes that have just started are the last that is written, and an event follows what it tells.
     running.wait(lambda status: all(node.get("step") == 0 for node in status["nodes"]), "the first counts", 20)
+    ends = (running, "Running"), (finished, "Succeeded"), (suspended, "Suspended")
+    for run, reason in (*ends, (unpulled, "ImagePullBackOff"), (crowded, "Unschedulable")):
+        until(lambda run=run, reason=reason: run.events()[reason], f"the event {reason}", 30, run.events)  # type: ignore[misc]
     before, versions = controller.requests(), _versions(namespace)
     stays(
         lambda: _versions(namespace) == versions,
@@ -56,7 +59,7 @@ def test_nothing_is_written_while_nothing_changes(namespace: Namespace, controll
     spent = difference(controller.requests(), before)
     assert writes(spent) == 0, spent
     assert sum(spent.values()) <= 10, spent
-    assert _refused(cluster) == 0
+    assert _refused(cluster) == refused
 
 
 def _versions(namespace: Namespace) -> dict[str, str]:

@@ -84,9 +84,11 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("field", EXPLAINED)
 def test_kubectl_explain_describes_every_field(table: Namespace, field: str) -> None:
-    text = " ".join(table.kubectl("explain", field).split())
-    assert EXPLAINED[field] in text
-    assert "<no description>" not in text
+    def explained() -> str:
+        return " ".join(table.kubectl("explain", field).split())
+
+    until(lambda: EXPLAINED[field] in explained(), f"words for {field}", 30, explained)
+    assert "<no description>" not in explained()
 
 
 def test_kubectl_get_shows_a_run_at_a_glance(namespace: Namespace) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from tests.cluster.harness.manifests import (
 from tests.cluster.harness.namespaces import Namespace
 from tests.cluster.harness.runs import Run, check_final_counts, is_running, summary
 from tests.cluster.harness.site import Site
-from tests.cluster.harness.tool import ROOT
+from tests.cluster.harness.tool import ROOT, CommandFailed
 from tests.cluster.harness.waiting import until
 
 KILLED = "killed after"
@@ -36,7 +36,6 @@ FEW = {"steps": 12, "batch": 4, "lanes": 2, "unitSteps": 1}
 """24 units."""
 
 
-@pytest.mark.timeout(150, func_only=True)
 def test_a_controller_killed_at_every_step_of_a_run_changes_nothing(
     namespace: Namespace, controller: Controller, cluster: Site
 ) -> None:
@@ -118,7 +117,7 @@ def test_a_killed_controller_is_replaced_and_takes_over(namespace: Namespace, co
 
 
 def test_two_controllers_by_mistake_do_no_harm(namespace: Namespace, controller: Controller) -> None:
-    before = namespace.api.version()
+    before, restarts = namespace.api.version(), controller.restarts()
     controller.scale(2)
     try:
         run = namespace.apply(run_manifest("twice", [queue_pool("a", seconds=0.05), queue_pool("b", seconds=0.05)]))
@@ -129,13 +128,14 @@ def test_two_controllers_by_mistake_do_no_harm(namespace: Namespace, controller:
     check_final_counts(run)
     added = [found for event, found in namespace.api.history(PODS, namespace.name, before) if event == "ADDED"]
     assert len(added) == 2
-    assert controller.restarts() == 0
+    assert controller.restarts() <= restarts
 
 
 @pytest.mark.breaks_machines
 def test_the_api_server_may_restart_in_the_middle_of_a_run(
     namespace: Namespace, controller: Controller, cluster: Site
 ) -> None:
+    restarts = controller.restarts()
     run = namespace.apply(run_manifest("outage", [queue_pool("a", 2, seconds=0.1)]))
     run.wait_claims(2, 60)
     cluster.tool("restart-apiserver")
@@ -143,20 +143,19 @@ def test_the_api_server_may_restart_in_the_middle_of_a_run(
     check_final_counts(run)
     after = namespace.apply(run_manifest("after", [queue_pool(seconds=0)], data=FEW))
     after.wait_phase("Succeeded", 60)
-    assert controller.restarts() == 0
+    assert controller.restarts() == restarts
 
 
 @pytest.mark.breaks_machines
-@pytest.mark.timeout(240, func_only=True)
 def test_trainers_pods_and_nodes_that_die_cost_what_they_held_and_no_more(namespace: Namespace, cluster: Site) -> None:
     """At once: real trainers killed and deleted; a run that ends without a dead node; one that waits for it."""
     alive, doomed = cluster.hosts()[1], cluster.hosts()[-1]
     trainers = _train(namespace, alive)
     trainers.wait_claims(10, 90)
-    pools = [_pinned(queue_pool("alive", seconds=0.3), alive), _pinned(queue_pool("doomed", seconds=0.3), doomed)]
+    pools = [_pinned(queue_pool("alive", seconds=0.4), alive), _pinned(queue_pool("doomed", seconds=0.4), doomed)]
     short = namespace.apply(run_manifest("short", pools))
     long = namespace.apply(run_manifest("long", [_pinned(queue_pool("doomed", seconds=1), doomed)]))
-    short.wait_claims(8, 60)
+    until(lambda: len(set(short.claims().values())) == 2, "claims by both nodes", 60, short.claims)
     long.wait_claims(2, 60)
     killed, deleted = sorted(_name(pod) for pod in trainers.wait_running(2, 30))
     (before,) = long.wait_running(1, 30)
@@ -194,7 +193,8 @@ def _train(namespace: Namespace, host: str) -> Run:
 
 def _kill_trainer(namespace: Namespace, pod: str) -> None:
     words = ("--namespace", namespace.name, "exec", pod, "--container", "trainer", "--")
-    namespace.kubectl(*words, "python3", "-c", KILL_TRAINER)
+    with suppress(CommandFailed):  # the program may end with the container that it kills the trainer of
+        namespace.kubectl(*words, "python3", "-c", KILL_TRAINER)
 
 
 def _check_that_both_came_back(run: Run, killed: str, deleted: str) -> None:

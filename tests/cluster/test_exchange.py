@@ -27,8 +27,8 @@ from tests.servers import CREDENTIALS
 PACES = {"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.4}
 """Seconds that a batch takes: speeds of 4:2:2:1."""
 RELEASED = "/tmp/released"
-DATA = {"steps": 600, "batch": 16, "lanes": 4, "unitSteps": 20}
-"""2,400 batches, of which these nodes train 22 in a second."""
+DATA = {"steps": 900, "batch": 16, "lanes": 4, "unitSteps": 20}
+"""3,600 batches, of which these nodes train 22 in a second."""
 EXCHANGE = {"syncEvery": 10, "fragments": 2, "patienceSeconds": 5, "flushSeconds": 10, "pollSeconds": 0.2}
 TRAINER = {
     "task": "tests.cluster.nodes.paced_task:task",
@@ -39,7 +39,6 @@ TRAINER = {
 METRICS_PORT = 9090
 
 
-@pytest.mark.timeout(240, func_only=True)
 def test_four_unequal_nodes_train_one_model_though_the_fastest_is_killed(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +49,7 @@ def test_four_unequal_nodes_train_one_model_though_the_fastest_is_killed(
     _wait_merged(run, first)
 
     killed = first["a-0"]
+    earlier = _newest(run, [killed])
     namespace.api.delete(PODS, namespace.name, killed, grace_seconds=0)
     before = _newest(run, [pod for pod in first.values() if pod != killed])
     replacement = _replacement(run, set(first.values()))
@@ -65,7 +65,7 @@ def test_four_unequal_nodes_train_one_model_though_the_fastest_is_killed(
     last = _last_words(run)
     assert set(last) == set(pods.values())
     joined = last[replacement]
-    assert sum(joined["versions"]) - joined["adopted"] - joined["skipped"] >= sum(before), "it began with a version > 0"
+    assert sum(joined["versions"]) - joined["adopted"] - joined["skipped"] >= sum(earlier), "it began with a version"
     assert run.store.names(f"{run.prefix}/model/") == ["final.safetensors"]
     final = max(last.values(), key=lambda told: int(told["final_samples"]))
     for name, value in CREDENTIALS.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from tests.cluster.harness.runs import Run, condition
 from tests.cluster.harness.waiting import until
 
 WAIT_SECONDS = 75.0
-SOON = {"startDeadlineSeconds": 30}
+SOON = {"startDeadlineSeconds": 45}
 TEN = {"steps": 10, "batch": 1, "lanes": 1, "unitSteps": 1}
 NODE_FAILED = ("ConfigurationError", "NodesFailed", "TooManyUnitsLost")
 POLICY = "gradientmail-test-no-jobs"
@@ -44,7 +45,13 @@ class Mistake:
 
 
 def _quota(hard: Mapping[str, str]) -> Callable[[Api, str], object]:
-    return lambda api, name: api.create(QUOTAS, name, {"metadata": {"name": "small"}, "spec": {"hard": dict(hard)}})
+    return partial(_give_quota, hard)
+
+
+def _give_quota(hard: Mapping[str, str], api: Api, namespace: str) -> None:
+    """Set a quota, and wait until it is in force: before, refusals say that its status is unknown."""
+    api.create(QUOTAS, namespace, {"metadata": {"name": "small"}, "spec": {"hard": dict(hard)}})
+    until(lambda: api.get(QUOTAS, namespace, "small")["status"]["used"], "the quota to be in force", 30)
 
 
 def _deny_jobs(api: Api, namespace: str) -> None:
@@ -95,7 +102,7 @@ MISTAKES = [
         "a start deadline that passes, and why",
         "Failed",
         "StartDeadlineExceeded",
-        ("no node has started within 30 s", 'secret "forgotten" not found'),
+        ("no node has started within 45 s", 'secret "forgotten" not found'),
         spec={"mailbox": {"secretName": "forgotten"}, **SOON},
     ),
     Mistake(
@@ -241,9 +248,7 @@ def no_policy_is_left(controller: Controller) -> Any:
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_mistake_is_told_in_words_to_act_on(started: Mapping[str, Run], mistake: Mistake) -> None:
     run = started[mistake.name]
-    found = run.wait_condition(mistake.kind, WAIT_SECONDS, mistake.reason)
-    for words in mistake.words:
-        assert words in found["message"], found["message"]
+    run.wait(partial(_tells, mistake), f"{mistake.kind} ({mistake.reason}) in words", WAIT_SECONDS)
     status = run.status
     if mistake.kind == "Failed":
         assert status["phase"] == "Failed"
@@ -257,12 +262,18 @@ def test_a_mistake_is_told_in_words_to_act_on(started: Mapping[str, Run], mistak
     until(lambda: run.events()[mistake.reason], f"an event {mistake.reason}", 10, run.events)
 
 
+def _tells(mistake: Mistake, status: Mapping[str, Any]) -> bool:
+    found = condition(status, mistake.kind)
+    told = found["status"] == "True" and found["reason"] == mistake.reason
+    return told and all(words in found["message"] for words in mistake.words)
+
+
 def _phases(run: Run) -> list[str]:
     return [pod["status"]["phase"] for pod in run.pods("a")]
 
 
 def test_what_was_refused_starts_once_the_cause_is_gone(namespace: Namespace) -> None:
-    namespace.api.create(QUOTAS, namespace.name, {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "0"}}})
+    _give_quota({"pods": "0"}, namespace.api, namespace.name)
     data = {"steps": 1, "batch": 1, "lanes": 1, "unitSteps": 1}
     run = namespace.apply(run_manifest("patient", [ending(units=1)], data=data))
     run.wait_condition("Stalled", 45, "PodsRefused")
@@ -273,9 +284,8 @@ def test_what_was_refused_starts_once_the_cause_is_gone(namespace: Namespace) ->
 
 def test_a_finished_run_goes_after_its_time_to_live_and_its_mailbox_stays(namespace: Namespace) -> None:
     data = {"steps": 4, "batch": 1, "lanes": 1, "unitSteps": 1}
-    run = namespace.apply(run_manifest("brief", [queue_pool(seconds=0)], data=data, ttlSecondsAfterFinished=4))
-    run.wait_phase("Succeeded", 60)
-    prefix = run.prefix
+    run = namespace.apply(run_manifest("brief", [queue_pool(seconds=0)], data=data, ttlSecondsAfterFinished=8))
+    prefix = run.wait_phase("Succeeded", 60)["mailboxPrefix"]
     until(namespace.children_are_gone, "the run and its children to go", 45)
     assert namespace.kubectl("--namespace", namespace.name, "get", "grun", "--output", "name") == ""
     assert len(namespace.store.names(f"{prefix}/consumed/")) == 4

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.cluster.harness.api import PODS, Api, Object, Unreachable
@@ -47,7 +46,6 @@ TRAINER = {
 ENVIRONMENT = {"PACE": "0.1", "LIMIT": str(HELD_BACK), "LIMIT_FILE": "/tmp/limit"}
 
 
-@pytest.mark.timeout(400, func_only=True)
 def test_counts_of_a_run_with_a_killed_node_are_the_same_everywhere(
     namespace: Namespace, controller: Controller, cluster: Site, promtool: Promtool, tmp_path: Path
 ) -> None:
@@ -58,6 +56,7 @@ def test_counts_of_a_run_with_a_killed_node_are_the_same_everywhere(
         survivor, killed = sorted(str(pod["metadata"]["name"]) for pod in run.wait_running(2, 60))
         until(lambda: len(run.receipts()) == UNITS_BEFORE, "the units that are let go", 150, run.receipts)
         _agree(prometheus, controller, run)
+        _wait_known(prometheus, run, {survivor, killed})
         namespace.api.delete(PODS, namespace.name, killed, grace_seconds=0)
         (replacement,) = _replacement(run, {survivor, killed})
         until(lambda: replacement in run.claims().values(), "a claim by the new pod", 150, run.claims)
@@ -70,7 +69,9 @@ def test_counts_of_a_run_with_a_killed_node_are_the_same_everywhere(
             "percent": status["units"]["percent"]
         }
         _agree(prometheus, controller, run)
-        _check_panels(prometheus, run, killed, begun)
+        _check_panels(prometheus, run, killed)
+        known = _scraped(prometheus, run, begun)
+        assert known == {*run.claims().values()}, "the three pods that claimed, and no other"
         assert _unanswered(prometheus, run, begun) == []
 
 
@@ -203,13 +204,27 @@ def _agree(prometheus: Prometheus, controller: Controller, run: Run) -> None:
     until(lambda: set(sums().values()) == {receipts}, "four equal sums", 60, sums)
 
 
+def _wait_known(prometheus: Prometheus, run: Run, pods: set[str]) -> None:
+    """Wait until each pod has claimed, the status knows of all claims, and Prometheus of all pods."""
+    begun = time.time()
+    until(lambda: set(run.claims().values()) == pods, "claims by all pods", 60, run.claims)
+    run.wait(lambda status: status["units"]["claimed"] == len(run.claims()), "all claims in the status", 30)
+    until(lambda: _scraped(prometheus, run, begun) >= pods, "a scrape of each pod", 30)
+
+
+def _scraped(prometheus: Prometheus, run: Run, since: float) -> set[str]:
+    """Return the pods of a run that Prometheus has read."""
+    asked = f'count by (pod) (gradientmail_units{{namespace="{run.namespace}"}})'
+    return {dict(labels)["pod"] for labels in prometheus.over_time(asked, start=since, end=time.time(), step=1)}
+
+
 def _asked(query: Query, run: Run) -> str:
     return query.with_values(namespace=run.namespace, run=run.name, shown="1h", window="6s")
 
 
-def _check_panels(prometheus: Prometheus, run: Run, killed: str, begun: float) -> None:
+def _check_panels(prometheus: Prometheus, run: Run, killed: str) -> None:
+    """Wait until the panels show the end, after which nothing changes."""
     claims, receipts = run.claims(), run.receipts()
-    end = time.time()
 
     def by_node(panel: str) -> dict[str, float]:
         return prometheus.by("node", _asked(query(RUN, panel), run))
@@ -217,15 +232,21 @@ def _check_panels(prometheus: Prometheus, run: Run, killed: str, begun: float) -
     trained, owned = (Counter(_node(learner) for learner in owners) for owners in (
         [claims[unit] for unit in receipts], claims.values()
     ))  # fmt: skip
-    assert by_node("Units consumed by node") == trained
-    assert by_node("Units claimed by node") == owned
-    assert by_node("Restarts by node") == {node: float(node == _node(killed)) for node in trained}
-    assert prometheus.value(_asked(query(RUN, "Lost units"), run)) == len(claims) - len(receipts)
-    assert prometheus.value(_asked(query(RUN, "Progress"), run)) == len(receipts) / UNITS
-    assert prometheus.by("phase", _asked(query(RUN, "Phase"), run)) == {"Succeeded": 1}
-    pods = f'{{namespace="{run.namespace}"}}'
-    seen = prometheus.over_time(f"count by (pod) (gradientmail_units{pods})", start=begun, end=end, step=1)
-    assert {dict(labels)["pod"] for labels in seen} == {*claims.values()}, "the three pods that claimed, and no other"
+    expected = {
+        "Units consumed by node": trained,
+        "Units claimed by node": owned,
+        "Restarts by node": {node: float(node == _node(killed)) for node in trained},
+        "Lost units": len(claims) - len(receipts),
+        "Progress": len(receipts) / UNITS,
+        "Phase": {"Succeeded": 1},
+    }
+
+    def shown() -> dict[str, object]:
+        single = {panel: prometheus.value(_asked(query(RUN, panel), run)) for panel in ("Lost units", "Progress")}
+        phase = prometheus.by("phase", _asked(query(RUN, "Phase"), run))
+        return {**{panel: by_node(panel) for panel in expected if "by node" in panel}, **single, "Phase": phase}
+
+    until(lambda: shown() == expected, f"panels that show {expected}", 60, shown)
 
 
 def _node(pod: str) -> str:

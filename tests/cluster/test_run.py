@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
-import pytest
 import yaml
 
 from gradientmail.layout import CONSUMED
@@ -20,14 +21,13 @@ from tests.cluster.harness.waiting import until
 FOUR_NODES = ROOT / "examples" / "cluster" / "four-nodes.yaml"
 
 
-@pytest.mark.timeout(180, func_only=True)
 def test_the_four_node_example_trains_every_unit_once(namespace: Namespace) -> None:
     """The main job: unequal nodes, real trainers, one queue in a bucket."""
     example = yaml.safe_load(FOUR_NODES.read_text())
     before = namespace.api.version()
     run = _apply_example(namespace, example)
-    wait = ("wait", "--for=condition=Complete", "--timeout=150s", "gradientrun/four-nodes")
-    namespace.kubectl("--namespace", namespace.name, *wait, seconds=160)
+    wait = ("wait", "--for=condition=Complete", "--timeout=450s", "gradientrun/four-nodes")
+    namespace.kubectl("--namespace", namespace.name, *wait, seconds=460)
 
     status = run.status
     assert status["phase"] == "Succeeded"
@@ -39,7 +39,8 @@ def test_the_four_node_example_trains_every_unit_once(namespace: Namespace) -> N
     assert min(paces["b-0"], paces["c-0"]) > paces["d-0"], paces
     assert {node["phase"] for node in status["nodes"]} == {"Succeeded"}
     _check_order_of_creation(namespace, run, before)
-    assert [run.events()[reason] for reason in ("Accepted", "Running", "Succeeded")] == [1, 1, 1]
+    told = until(lambda: events if (events := run.events())["Succeeded"] else None, "the event of the end", 30)
+    assert [told[reason] for reason in ("Accepted", "Running", "Succeeded")] == [1, 1, 1]
 
 
 def _apply_example(namespace: Namespace, example: Object) -> Run:
@@ -53,15 +54,17 @@ def _apply_example(namespace: Namespace, example: Object) -> Run:
 
 
 def _paces(run: Run) -> dict[str, float]:
-    """Return batches per second by node, from its first batch to its last: pods may have started at different times."""
+    """Return batches per second by node, while all of them trained."""
     texts = run.store.objects(f"{run.prefix}/{CONSUMED}").values()
     receipts = [Receipt.from_json(text) for text in texts]
-    paces = {}
-    for node in run.status["nodes"]:
-        mine = [receipt for receipt in receipts if receipt.learner == node["pod"]]
-        seconds = max(receipt.finished for receipt in mine) - min(receipt.started for receipt in mine)
-        paces[node["name"]] = sum(receipt.batches for receipt in mine) / seconds
-    return paces
+    pods = {node["pod"]: node["name"] for node in run.status["nodes"]}
+    by_node = {name: [each for each in receipts if pods[each.learner] == name] for name in pods.values()}
+    begin = max(min(receipt.started for receipt in mine) for mine in by_node.values())
+    end = min(max(receipt.finished for receipt in mine) for mine in by_node.values())
+    return {
+        name: sum(receipt.batches for receipt in mine if begin < receipt.finished <= end) / (end - begin)
+        for name, mine in by_node.items()
+    }
 
 
 def _check_order_of_creation(namespace: Namespace, run: Run, before: str) -> None:
@@ -104,8 +107,9 @@ def test_a_namespace_with_a_failing_run_can_be_deleted(namespace: Namespace) -> 
 
 
 def test_suspend_stops_all_nodes_and_resume_goes_on(namespace: Namespace) -> None:
-    run = namespace.apply(run_manifest("paused", [queue_pool("a", 2, seconds=0.1)]))
+    run = namespace.apply(run_manifest("paused", [queue_pool("a", 2, seconds=0.3)]))
     run.wait_claims(10, 60)
+    run.wait(lambda status: status["nodesRunning"] == 2, "two running nodes", 60)
     run.patch(suspend=True)
     run.wait_phase("Suspended", 60)
     assert run.running_pods() == []
@@ -123,7 +127,7 @@ def test_suspend_stops_all_nodes_and_resume_goes_on(namespace: Namespace) -> Non
 
 
 def test_replicas_go_up_and_down_while_it_runs(namespace: Namespace) -> None:
-    run = namespace.apply(run_manifest("elastic", [queue_pool("a", 2, seconds=0.5)]))
+    run = namespace.apply(run_manifest("elastic", [queue_pool("a", 2, seconds=2)]))
     run.wait_running(2, 60)
     run.scale(a=4)
     four = {pod["metadata"]["name"] for pod in run.wait_running(4, 60)}
@@ -131,12 +135,15 @@ def test_replicas_go_up_and_down_while_it_runs(namespace: Namespace) -> None:
     run.scale(a=1)
     (left,) = run.wait_running(1, 60)
     assert left["metadata"]["name"] in four
-    status = run.wait(lambda status: status["nodesRunning"] == 1, "one running node", 30)
-    assert [node["name"] for node in status["nodes"]] == ["a-0"]
+    status = run.wait(lambda status: _names(status) == ["a-0"] and status["nodesRunning"] == 1, "one running node", 30)
     assert status["nodes"][0]["restarts"] == 0, "a node that was scaled down is no failure"
     check_lost = until(lambda: run.status["units"]["lost"] or None, "lost units of the nodes that left", 30)
     assert check_lost <= 9, "no more than a unit in use and two loaded ahead, on three nodes"
     run.delete()
+
+
+def _names(status: Mapping[str, Any]) -> list[str]:
+    return [node["name"] for node in status["nodes"]]
 
 
 def test_another_attempt_starts_once_the_old_pods_are_gone(namespace: Namespace) -> None:
@@ -167,7 +174,7 @@ def _gone_before_begun(namespace: Namespace, since: str) -> bool:
     return bool(begun) and all(0 < version < min(begun) for version in over.values())
 
 
-def test_live_counts_are_in_the_status_within_ten_seconds(namespace: Namespace) -> None:
+def test_live_counts_come_into_the_status(namespace: Namespace) -> None:
     run = namespace.apply(run_manifest("counted", [holding()]))
     (pod,) = run.wait_running(1, 60)
     for count in (3, 5):
@@ -179,7 +186,6 @@ def test_live_counts_are_in_the_status_within_ten_seconds(namespace: Namespace) 
     run.delete()
 
 
-@pytest.mark.timeout(120, func_only=True)
 def test_fifty_runs_at_once_all_succeed(namespace: Namespace) -> None:
     data = {"steps": 4, "batch": 1, "lanes": 1, "unitSteps": 1}
     runs = [namespace.apply(run_manifest(f"run-{number}", [ending(units=4)], data=data)) for number in range(50)]
@@ -197,7 +203,7 @@ def test_describe_tells_the_story(namespace: Namespace) -> None:
     data = {"steps": 4, "batch": 1, "lanes": 1, "unitSteps": 1}
     run = namespace.apply(run_manifest("told", [ending(units=4)], data=data))
     run.wait_phase("Succeeded", 60)
-    until(lambda: run.events()["Succeeded"] == 1, "the event of the end", 10, run.events)
+    until(lambda: run.events()["Succeeded"] == 1, "the event of the end", 30, run.events)
     text = namespace.kubectl("--namespace", namespace.name, "describe", "gradientrun", "told")
     for words in ("attempt 1 has the mailbox s3://", "all 4 units are consumed", "Mailbox Prefix:"):
         assert words in text

@@ -13,6 +13,7 @@ from kubernetes.client import rest
 from urllib3.exceptions import HTTPError
 
 REQUEST_SECONDS = 30.0
+HISTORY_SECONDS = 60
 
 Object = dict[str, Any]
 
@@ -174,16 +175,29 @@ class Api:
         response = self._send("GET", kind.path(namespace), None, JSON, query, seconds + REQUEST_SECONDS)
         for line in response.response:
             event = json.loads(line)
+            if event["type"] == "ERROR":
+                raise _error(event["object"]["code"], line.decode())
             yield event["type"], event["object"]
 
     def history(self, kind: Kind, namespace: str, since: str) -> Iterator[tuple[str, Object]]:
-        """Yield what has happened to objects of a kind since a version of the cluster."""
-        return self.follow(kind, namespace, since, 1)
+        """Yield what has happened to objects of a kind since a version, up to the newest of those that are there."""
+        newest = max((_version(found) for found in self.list(kind, namespace)), default=0)
+        if newest <= int(since):
+            return
+        for event, found in self.follow(kind, namespace, since, HISTORY_SECONDS):
+            yield event, found
+            if _version(found) >= newest:
+                return
+        raise Unreachable(f"the history of {kind.plural} ends before version {newest}")
 
     def version(self) -> str:
         """Return the version of the whole cluster's state at this moment."""
         version: str = self.request("GET", NAMESPACES.path(), query={"limit": "1"})["metadata"]["resourceVersion"]
         return version
+
+
+def _version(found: Object) -> int:
+    return int(found["metadata"]["resourceVersion"])
 
 
 def _error(status: int, text: str) -> Exception:

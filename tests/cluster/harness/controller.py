@@ -57,9 +57,8 @@ class Controller:
         """Wait until exactly so many pods exist, and all are ready and of the latest template."""
 
         def ready() -> list[Object] | None:
-            pods = self.pods()
-            good = [pod for pod in pods if _is_ready(pod)]
-            return pods if len(good) == len(pods) == count and self._observed() else None
+            observed, pods = self._observed(), self.pods()
+            return pods if observed and len(pods) == count and all(map(_is_ready, pods)) else None
 
         return until(ready, f"{count} ready pods of the controller", READY_SECONDS, lambda: self.pods())
 

@@ -10,14 +10,19 @@ from tests.cluster.harness.api import Unreachable
 from tests.waiting import Found
 
 POLL_SECONDS = 0.2
+BUSY = 3.0
+"""How much slower than a quiet machine one may be before a wait gives up."""
 
 
 def until(ask: Callable[[], Found | None], what: str, seconds: float, seen: Callable[[], object] = lambda: "") -> Found:
-    """Ask until there is an answer that is true, and return it. Fails after `seconds`, saying what was seen last.
+    """Ask until there is an answer that is true, and return it. Fails saying what was seen last.
 
+    `seconds` are what a quiet machine has had to spare; others are given BUSY times as long.
     Where a field or an item is not there yet, or the API server does not answer, it is asked again.
     """
-    return waiting.until(ask, what, seconds, seen=seen, every_seconds=POLL_SECONDS, not_yet=(LookupError, Unreachable))
+    return waiting.until(
+        ask, what, BUSY * seconds, seen=seen, every_seconds=POLL_SECONDS, not_yet=(LookupError, Unreachable)
+    )
 
 
 def stays(holds: Callable[[], bool], what: str, seconds: float, seen: Callable[[], object] = lambda: "") -> None:

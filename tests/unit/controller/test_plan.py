@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,12 @@ def test_nothing_is_done_while_all_is_as_it_should_be() -> None:
 
 def test_a_running_run_is_looked_at_often_enough_for_counts_within_ten_seconds() -> None:
     assert planned(*BOTH, pod_manifest(**running())) == Plan((), 7)
+
+
+def test_a_look_between_two_readings_of_counts_does_not_put_off_the_next() -> None:
+    seen = replace(observed(a_run(), *BOTH, pod_manifest(**running())), counted=at(10))
+    run = a_run(status=derive_status(a_run(), seen, at(10)))
+    assert [plan(run, seen, at(seconds)).requeue_seconds for seconds in (10, 12, 15.5, 40)] == [7, 5, 1.5, 7]
 
 
 def test_a_large_run_is_looked_at_less_often() -> None:
@@ -150,8 +157,8 @@ def test_a_job_is_not_stopped_before_it_knows_that_its_pod_has_failed() -> None:
     both = (SuspendJob(*FAST, suspend=True), SuspendJob(*SLOW, suspend=True))
     for phase in ("Running", "Failed"):
         failing = pod_manifest(**ended(2, finished=60, phase=phase))
-        assert planned(*BOTH, failing, seconds=61) == Plan((SuspendJob(*SLOW, suspend=True),), 5)
-        assert planned(*BOTH, failing, seconds=65) == Plan(both, None), "a sidecar may keep the pod"
+        assert planned(*BOTH, failing, seconds=61) == Plan((SuspendJob(*SLOW, suspend=True),), 10)
+        assert planned(*BOTH, failing, seconds=70) == Plan(both, None), "a sidecar may keep the pod"
     knowing = job_manifest(failedIndexes="0")
     assert planned(knowing, BOTH[1], pod_manifest(**ended(2)), seconds=61) == Plan(both, None)
 
