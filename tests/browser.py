@@ -73,7 +73,7 @@ class Tab:
         """Go to a page and wait until it has loaded."""
         failed = self.call("Page.navigate", url=url).get("errorText")
         assert failed is None, failed
-        self.until("document.readyState === 'complete'")
+        self.until(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in the page."""

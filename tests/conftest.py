@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import hypothesis
 import pytest
 from mypy_boto3_s3 import S3Client
 
@@ -26,6 +27,13 @@ ENSURE_PROMTOOL = (
     "from pathlib import Path; from testcluster import packages; "
     "print(packages.ensure_program('promtool', Path('build/promtool.log').absolute()))"
 )
+
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def task(setting: Setting, *, gate: str = "", fails_at: int = -1) -> Task:
     )
 """
 """A task that takes no time, or from dataset step 4 on waits until the file `gate` exists."""
+FIRST_AT_THE_GATE = "000004"
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "gradientmail.io/v1alpha1",
@@ -65,6 +68,10 @@ MANIFEST: dict[str, Any] = {
     },
 }
 """24 units of one batch each."""
+
+
+STARTED: list[subprocess.Popen[str]] = []
+"""Commands of the test that runs; tests/integration/conftest.py ends those that are left."""
 
 
 class Folder:
@@ -84,7 +91,7 @@ class Folder:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command line here."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "gradientmail", *arguments],
             cwd=self.path,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -92,6 +99,8 @@ class Folder:
             stderr=subprocess.PIPE,
             text=True,
         )
+        STARTED.append(process)
+        return process
 
     def local(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the run into `out`."""
@@ -105,9 +114,17 @@ class Folder:
         """Receipts in the mailbox."""
         return len(list((self.out / "mailbox" / "consumed").glob("*.json")))
 
+    def held_by(self, node: str) -> int:
+        """Claims of a node's learner that wait at the gate."""
+        return sum(path.name >= FIRST_AT_THE_GATE for path in self._claims(node))
+
     def claimed_by(self, node: str) -> int:
         """Claims of a node's learner in the mailbox."""
-        return sum(path.read_text().startswith(f"{node}-") for path in (self.out / "mailbox" / "units").glob("*.json"))
+        return len(self._claims(node))
+
+    def _claims(self, node: str) -> list[Path]:
+        units = (self.out / "mailbox" / "units").glob("*.json")
+        return [path for path in units if path.read_text().startswith(f"{node}-")]
 
 
 def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
@@ -120,22 +137,38 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, process.returncode, out, error)
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    """Wait for the condition, for as long as the process runs."""
+def end_what_was_started() -> None:
+    """Kill the commands of this test that still run, and their nodes, which may be stopped."""
+    while STARTED:
+        with STARTED.pop() as process:
+            if process.poll() is None:
+                for node in children_of(process.pid).values():
+                    os.kill(node, signal.SIGKILL)
+                process.kill()
+
+
+def until(
+    condition: Callable[[], object],
+    process: subprocess.Popen[str] | None = None,
+    *,
+    not_yet: tuple[type[Exception], ...] = (),
+) -> None:
+    """Wait for the condition, for as long as the process runs; errors of the kinds `not_yet` do not fulfil it."""
 
     def runs_on() -> None:
         assert process is None or process.poll() is None, ended(process)
 
-    waiting.until(condition, seconds=LIMIT_SECONDS, meanwhile=runs_on, every_seconds=0.02)
+    waiting.until(condition, seconds=LIMIT_SECONDS, meanwhile=runs_on, every_seconds=0.02, not_yet=not_yet)
 
 
 def children_of(pid: int) -> dict[str, int]:
     """Return the process of each node that a local run has started."""
     found = {}
     for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-        if "--node" in words:
-            found[words[words.index("--node") + 1]] = child
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--node" in words:
+                found[words[words.index("--node") + 1]] = child
     return found
 
 

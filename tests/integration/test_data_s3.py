@@ -6,7 +6,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import boto3
@@ -200,9 +200,10 @@ class Through(socketserver.BaseRequestHandler):
 
 
 def pump(source: socket.socket, sink: socket.socket) -> None:
-    while data := source.recv(65_536):
-        sink.sendall(data)
-    sink.shutdown(socket.SHUT_WR)
+    with suppress(OSError):  # either side may hang up
+        while data := source.recv(65_536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
 
 
 @contextmanager

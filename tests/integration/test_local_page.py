@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gradientmail.commands.local import STAYS
 from tests.browser import Browser
 from tests.integration.local_runs import Folder, children_of, ended, until
 from tests.promtool import Promtool
@@ -23,13 +24,18 @@ from tests.promtool import Promtool
 pytestmark = pytest.mark.timeout(400, func_only=True)  # Chromium may have to be installed first
 
 
-def served_at(process: subprocess.Popen[str]) -> str:
-    """Return the URL that the command says its page is at."""
+def told(process: subprocess.Popen[str], words: str) -> re.Match[str]:
+    """Return where a command's words match, once it has said them."""
     assert process.stderr is not None
     for line in process.stderr:
-        if found := re.search(r"live page at (http://[^ ]+/),", line):
-            return found[1]
-    raise AssertionError("the command does not say where its page is")
+        if found := re.search(words, line):
+            return found
+    raise AssertionError(f"the command does not say {words}")
+
+
+def served_at(process: subprocess.Popen[str]) -> str:
+    """Return the URL that the command says its page is at."""
+    return told(process, r"live page at (http://[^ ]+/),")[1]
 
 
 def fetched(url: str) -> str:
@@ -55,12 +61,12 @@ def test_after_a_run_with_a_killed_node_the_metrics_equal_the_receipts(tmp_path:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json", "--serve-at", "127.0.0.1:0", "--keep-serving")
     url = served_at(process)
-    until(lambda: min(folder.claimed_by("a-0"), folder.claimed_by("b-0")) > 0, process)
+    until(lambda: min(folder.held_by("a-0"), folder.held_by("b-0")) > 0, process)
     until(lambda: set(series(url, "gradientmail_units")) == {"a-0", "b-0"}, process)
     os.kill(children_of(process.pid)["b-0"], signal.SIGKILL)
     (tmp_path / "gate").touch()
     until(lambda: json.loads(fetched(f"{url}status.json"))["standing"] == "ended", process)
-    until(lambda: (folder.out / "report.html").exists(), process)
+    told(process, re.escape(STAYS))
 
     exact = receipts(folder)
     assert series(url, "gradientmail_units_consumed_total") == {node: exact[node] for node in ("a-0", "b-0")}

@@ -137,12 +137,14 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("handler", "code"), [("lambda *_: sys.exit(143)", 143), ("signal.SIG_IGN", 1)])
+@pytest.mark.parametrize(
+    ("handler", "seconds", "code"), [("lambda *_: sys.exit(143)", "60", 143), ("signal.SIG_IGN", "0.5", 1)]
+)
 def test_a_node_leaves_when_its_parent_is_gone_and_is_ended_if_it_does_not(
-    handler: str, code: int, tmp_path: Path
+    handler: str, seconds: str, code: int, tmp_path: Path
 ) -> None:
     plan = program(tmp_path, "a-0", LEASHED.format(handler=handler))
-    environment = {**os.environ, "GRADIENTMAIL_LEASH_SECONDS": "0.5"}
+    environment = {**os.environ, "GRADIENTMAIL_LEASH_SECONDS": seconds}
     plan = NodePlan(plan.node, plan.learner, plan.arguments, environment, plan.log, plan.termination_message)
     with Children([plan]) as children:
         assert first_line(children) == "up"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from gradientmail.progress import NodeProgress, Receipt
 from gradientmail.report.page import View
 from gradientmail.report.status import run_status
 from tests.unit.report.simulated import EPOCH, manifest, state
-from tests.waiting import until
+from tests.waiting import LIMIT_SECONDS, until
 
 RUN = manifest(["a", "b"], steps=60, unit_steps=20, lanes=2)
 SUBJECT = Subject(RUN, RUN.spec.data.grid(), joined=False)
@@ -80,9 +81,21 @@ def test_nodes_that_run_have_had_no_last_word() -> None:
     assert Live(SUBJECT, MemoryStore(), history(), VIEW).last_words() == {}
 
 
+class Held(MemoryStore):
+    """A store that answers nobody before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+
+    def _read(self, key: str) -> bytes | None:
+        assert self.open.wait(LIMIT_SECONDS)
+        return super()._read(key)
+
+
 def test_receipts_are_read_once_and_only_once_somebody_looks() -> None:
     requests: Counter[str] = Counter()
-    box = MemoryStore()
+    box = Held()
     box.put_if_absent(receipt_key(FIRST), receipt("a-0-x").to_json().encode())
     box.observe = lambda request: requests.update([request.operation])
     live = Live(SUBJECT, box, history(), VIEW)
@@ -91,6 +104,7 @@ def test_receipts_are_read_once_and_only_once_somebody_looks() -> None:
         assert requests == {}
         first = live.page()
         assert list(first.remarks) == ["The timeline lacks the latest 1 of 1 units."]
+        box.open.set()
         until(lambda: bool(live.page().figures.boxes))
         (box_shown,) = live.page().figures.boxes
         assert (box_shown.node, box_shown.identifier, box_shown.finish) == ("a-0", FIRST, 4.0)

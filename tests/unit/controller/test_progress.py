@@ -153,8 +153,8 @@ def test_nodes_that_never_answer_cost_no_more_than_the_round_however_many_they_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(progress, "CONCURRENCY", 2)
-    monkeypatch.setattr(progress, "TIMEOUT_SECONDS", 0.2)
-    monkeypatch.setattr(progress, "ROUND_SECONDS", 0.5)
+    monkeypatch.setattr(progress, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(progress, "ROUND_SECONDS", 2.5)
     present = 0
 
     async def answer(_: web.Request) -> web.Response:
@@ -217,12 +217,15 @@ def test_what_is_not_http_is_no_count(answer: bytes) -> None:
 
 def test_no_more_nodes_are_asked_at_a_time_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "CONCURRENCY", 3)
-    present, most = 0, 0
+    present, most, full = 0, 0, asyncio.Event()
 
     async def answer(_: web.Request) -> web.Response:
         nonlocal present, most
         present += 1
         most = max(most, present)
+        if present == 3:
+            full.set()
+        await full.wait()
         for _turn in range(20):
             await asyncio.sleep(0)
         present -= 1

@@ -431,7 +431,10 @@ def test_an_observer_is_told_off_the_loops_thread() -> None:
     box = Recorded(store, before=outrun)
     with shared_queue(names("a", "b"), mailbox=box, learner_id="n", load=Loader(2), observer=Observer()) as batches:
         list(batches)
-    assert told == [("lost", "a"), ("claimed", "b"), ("loaded", "b", "2"), ("consumed", "b")]
+    # A unit may be consumed, by another thread, before it is said to be loaded.
+    claimed_and_loaded = [event for event in told if event != ("consumed", "b")]
+    assert claimed_and_loaded == [("lost", "a"), ("claimed", "b"), ("loaded", "b", "2")]
+    assert len(told) == 4
     assert threads == {"shared-queue-prefetch", "shared-queue-receipts"}
 
 

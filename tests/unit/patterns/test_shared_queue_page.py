@@ -88,7 +88,7 @@ def test_nodes_may_prefer_different_slices_of_the_same_units() -> None:
     for lane in range(3):
         preferred = first_lane(units, lane)
         with shared_queue(
-            preferred, mailbox=box, learner_id=f"n{lane}", load=lambda unit: [unit], prefetch=1
+            preferred, mailbox=box, learner_id=f"n{lane}", load=lambda unit: [unit], claim_ahead=0
         ) as batches:
             first = next(batches)
             orders.append((first.first, first.lane))
@@ -211,6 +211,7 @@ def test_leaving_waits_for_the_mailbox_operation_under_way() -> None:
     queue.__enter__()
     assert reached.wait(20)
     leaver.start()
+    until(lambda: queue._buffer.stopped)
     assert queue.alive
     go_on.set()
     leaver.join(20)

@@ -17,6 +17,8 @@ from gradientmail.manifest import manifest_bytes, manifest_of
 from gradientmail.plain_json import dumps
 from gradientmail.report.table import console
 
+STAYS = "the page and the metrics stay until Ctrl-C"
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -75,7 +77,6 @@ def local(
         else:
             out_console.print(summary_text(summary))
         if keep_serving and summary.exit not in (Exit.INTERRUPTED, Exit.TERMINATED):
-            out_console.print("the page and the metrics stay until Ctrl-C")
-            wait_for_a_signal()
+            wait_for_a_signal(lambda: out_console.print(STAYS))
     if summary.exit is not Exit.OK:
         raise typer.Exit(int(summary.exit))

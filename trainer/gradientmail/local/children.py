@@ -137,7 +137,8 @@ class Children:
     @property
     def silent(self) -> bool:
         """Whether all output has been read and looked at."""
-        return self._lines.empty() and all(child.silent for child in self._children)
+        # In this order: no line comes once all are silent.
+        return all(child.silent for child in self._children) and self._lines.empty()
 
     def lines(self, timeout: float) -> Iterator[Line]:
         """Yield the lines that are there; wait up to `timeout` seconds for the first."""

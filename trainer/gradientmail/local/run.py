@@ -90,9 +90,13 @@ class Stage:
     shown: Broadcast | None
 
 
-def wait_for_a_signal() -> None:
-    """Return once SIGINT, SIGTERM or SIGHUP has come. For the main thread alone."""
+def wait_for_a_signal(tell: Callable[[], object]) -> None:
+    """Call `tell` as soon as signals are noted, and return once SIGINT, SIGTERM or SIGHUP has come.
+
+    For the main thread alone.
+    """
     with noted_signals() as stops:
+        tell()
         while stops.first is None:
             time.sleep(LOOK_SECONDS)
 
@@ -181,8 +185,9 @@ class Watch:
             for headline in headlines:
                 self._say(headline)
             while children.running:
+                silent = [child for child in children if child.silent]  # all their lines are there to be looked at
                 self._look(children)
-                self._act(children)
+                self._act(children, silent)
             self._look_at_the_rest(children)
             self._note_ends(children)
 
@@ -200,8 +205,8 @@ class Watch:
         while not children.silent and time.monotonic() < until:
             self._look(children)
 
-    def _act(self, children: Children) -> None:
-        self._note_ends([child for child in children if child.silent])
+    def _act(self, children: Children, silent: Sequence[Child]) -> None:
+        self._note_ends(silent)
         if self._leave_by is None and self._must_stop():
             children.ask_to_leave()
             self._leave_by = time.monotonic() + KILL_SECONDS

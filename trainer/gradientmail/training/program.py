@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -76,6 +77,8 @@ class Node:
         self.mailbox: Store | None = None
         self.queue: SharedQueue[Batch] | None = None
         self.evaluated_at: int | None = None
+        self._halted = threading.Event()
+        """Set once the queue gives no more batches: from then on, no pace is kept."""
 
     def run(self) -> Exit:
         """Train until no unit is left or the node is asked to stop; return the exit code.
@@ -179,6 +182,7 @@ class Node:
         self.account.queue = lambda: queue.statistics
         self.account.exchange = lambda: session.statistics
         self.interruption.on_stop(queue.stop)
+        self.interruption.on_stop(self._halted.set)
         self.interruption.on_stop(lambda: session.leave_within(self.options.grace_seconds * EXCHANGE_SHARE))
         try:
             with session:
@@ -196,7 +200,7 @@ class Node:
         self.reporter.start()
         rule = Rule(self.device, trainer.micro_batch, trainer.clip_norm, autocast_type(trainer.precision, self.device))
         slow = slowness(self.manifest, self.place, self.options.slowdown)
-        pace = pace_for(slow, self.device, self.interruption.stopping.wait)
+        pace = pace_for(slow, self.device, self._halted.wait)
         train(self.account.watched(batches), task, session, rule, done=partial(self._done, task), pace=pace)
 
     def _done(self, task: Task, trained: Trained) -> None:
