@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from tests.waiting import until
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 REQUEST_SECONDS = 15.0
+ANY_PORT = 0
+LOWEST_PORT = 10_000
+"""Those below have names, and programs that begin to listen at them whenever they like."""
+GIVEN_TO_CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 Labels = frozenset[tuple[str, str]]
 
@@ -120,10 +125,16 @@ def prometheus_server(
 
 
 def free_port() -> int:
-    """Return a port that nobody listened at a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """Return a port that nobody listened at a moment ago.
+
+    It may be used much later: where there are such ports, it is one that the system gives to no connection meanwhile.
+    """
+    first, last = map(int, GIVEN_TO_CONNECTIONS.read_text().split())
+    kept = [*range(LOWEST_PORT, first), *range(last + 1, 65_536)]
+    for port in (*random.sample(kept, len(kept)), ANY_PORT):
+        with suppress(OSError), socket.create_server(("", port)) as server:
+            return int(server.getsockname()[1])
+    raise AssertionError("no port is free")
 
 
 def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
