@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from gradientmail.progress import Receipt
 from tests.integration.mailbox.proxy import Answer, Exchange, Fault, ProxyServer
 from tests.prometheus import Prometheus, free_port, prometheus_server, scraping
 from tests.servers import CREDENTIALS, moto_process
-from tests.waiting import until
+from tests.waiting import Found, until
 
 NAMESPACE, NAME = "team-a", "watched"
 LIMIT_SECONDS = 300.0
@@ -41,6 +40,8 @@ PACES = {"a-0": 0.1, "b-0": 0.2, "c-0": 0.2}
 TOKENS_PER_BATCH = 8
 FIRST_LIMIT = 16
 UNITS_BELOW_FIRST_LIMIT = FIRST_LIMIT // UNIT_STEPS * LANES
+WINDOW = "6s"
+"""What rates are taken over."""
 STAND_SECONDS = 7
 NO_LIMIT = 10**9
 ROOT = Path(__file__).parents[3]
@@ -68,11 +69,10 @@ MANIFEST: dict[str, Any] = {
 class Moments:
     """Times at which the run was in a state that tests ask about, in seconds since the epoch."""
 
-    begun: float = 0.0
     held: float = 0.0
     """All units below the first limit are consumed, c-0 has just been killed and has been missed."""
     steady: float = 0.0
-    """All three train."""
+    """All three have trained for more than half of the last seconds. c-0.2 was seen before its first batch, as all."""
     outage: float = 0.0
     """The store has been away for long enough for errors, and every node waits."""
     end: float = 0.0
@@ -187,14 +187,14 @@ class Nodes:
         (self.folder / "limit.new").write_text(str(step))
         (self.folder / "limit.new").rename(self.folder / "limit")
 
-    def until(self, holds: Callable[[], object], what: str) -> None:
-        """Wait for a condition, for at most five minutes and as long as all processes run."""
+    def until(self, holds: Callable[[], Found | None], what: str) -> Found:
+        """Wait for a condition and return its answer, for at most five minutes and as long as all processes run."""
 
         def run_on() -> None:
             for learner, process in self.processes.items():
                 assert process.poll() is None, (self.folder / f"{learner}.log").read_text()[-2000:]
 
-        until(holds, what, LIMIT_SECONDS, meanwhile=run_on, every_seconds=0.1)
+        return until(holds, what, LIMIT_SECONDS, meanwhile=run_on, every_seconds=0.1)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -274,7 +274,6 @@ def _create_bucket(endpoint: str, name: str) -> None:
 
 def _play(scene: Scene, nodes: Nodes, store: int) -> None:
     moments, prometheus = scene.moments, scene.prometheus
-    moments.begun = time.time()
     nodes.hold_back_from(0)
     for learner in ("a-0.1", "b-0.1", "c-0.1"):
         nodes.start(learner)
@@ -282,47 +281,59 @@ def _play(scene: Scene, nodes: Nodes, store: int) -> None:
         lambda: prometheus.value("sum(gradientmail_claim_seconds_count)") == 3, "a claim by each of three nodes"
     )
     nodes.hold_back_from(FIRST_LIMIT)
-    nodes.until(lambda: scene.count(CONSUMED) == UNITS_BELOW_FIRST_LIMIT and _stands(scene), "the first stand")
+    _moment(scene, nodes, lambda at: _stands(scene, at, UNITS_BELOW_FIRST_LIMIT), "the first stand")
     nodes.kill("c-0.1")
-    missed = f"count(last_over_time(gradientmail_units[{STAND_SECONDS}s])) == 2 and count(gradientmail_units) == 2"
-    nodes.until(lambda: prometheus.instant(missed), "c-0 to be missed")
-    moments.held = time.time()
+    moments.held = _moment(scene, nodes, lambda at: prometheus.instant(_MISSED, at), "c-0 to be missed")
 
     nodes.start("c-0.2")
+    nodes.until(lambda: prometheus.value("count(gradientmail_units)") == 3, "the second process of c-0 to answer")
     nodes.hold_back_from(NO_LIMIT)
-    nodes.until(lambda: (prometheus.value(_TRAINED_BY_SECOND) or 0) >= 12, "the second process of c-0 to have trained")
-    moments.steady = time.time()
+    moments.steady = _moment(scene, nodes, lambda at: prometheus.instant(_STEADY, at), "all nodes to train")
 
     with outage(store):
-        nodes.until(lambda: _fails(prometheus), "every node to wait, and its requests to fail")
-        moments.outage = time.time()
+        moments.outage = _moment(scene, nodes, lambda at: prometheus.instant(_AWAY, at), "all to wait, and to fail")
+    # Nodes that have not found the store again stand as well, and do so before the end.
+    nodes.until(lambda: prometheus.value(f"count({_WAITING} < 1)") == 3, "all nodes to train again")
 
     nodes.hold_back_from(0)
-    nodes.until(lambda: _stands(scene), "the nodes to stand still")
-    moments.end = time.time()
+    moments.end = _moment(scene, nodes, lambda at: _stands(scene, at), "the nodes to stand still")
     scene.read_bucket()
 
 
-_TRAINED_BY_SECOND = 'min(gradientmail_batches_total{node="c-0"})'
+def _moment(scene: Scene, nodes: Nodes, holds: Callable[[float], object], what: str) -> float:
+    """Wait for a time at which a condition holds, and will always be said to have held.
+
+    What a scrape finds, or that it failed, is told when it ends, and of the time at which it began. So the time asked
+    about is the latest of which all is told: each target's last scrape has ended, and began at that time or later.
+    """
+
+    def found() -> float | None:
+        at = scene.prometheus.value("min(timestamp(up))")
+        return at if at is not None and holds(at) else None
+
+    return nodes.until(found, what)
 
 
-def _fails(prometheus: Prometheus) -> bool:
-    failures = 'increase(gradientmail_mailbox_requests_total{outcome="unavailable"}[20s])'
-    moving = f"sum(changes(gradientmail_batches_total[{STAND_SECONDS}s]))"
-    return len(prometheus.instant(f"sum by (node) ({failures}) > 0")) == 3 and prometheus.value(moving) == 0
+_MISSED = f"count(last_over_time(gradientmail_units[{STAND_SECONDS}s])) == 2 and count(gradientmail_units) == 2"
+_WAIT, _TRAIN = (f"sum by (node) (rate(gradientmail_{what}_seconds_total[{WINDOW}]))" for what in ("wait", "train"))
+_WAITING = f"({_WAIT} / ({_WAIT} + {_TRAIN}))"
+"""Each node's share of time without a batch."""
+_STEADY = f'count({_WAITING} < 0.5) == 3 and min(gradientmail_batches_total{{node="c-0"}}) >= 12'
+_FAILURES = 'sum by (node) (increase(gradientmail_mailbox_requests_total{outcome="unavailable"}[20s]))'
+_AWAY = f"count({_FAILURES} > 0) == 3 and count({_WAITING} == 1) == 3"
 
 
-def _stands(scene: Scene) -> bool:
+def _stands(scene: Scene, at: float, units: int = 0) -> bool:
     """Whether every node holds a unit that it cannot load, no count changes any more, and Prometheus has seen them all.
 
-    Without a unit it would be about to claim one, as after an outage.
+    Without a unit it would be about to claim one, as after an outage. At least so many units are consumed.
     """
-    moving = f"sum(gradientmail_buffered_batches) + sum(changes(gradientmail_batches_total[{STAND_SECONDS}s]))"
+    moving = f"sum(gradientmail_buffered_batches) + sum(changes(gradientmail_train_seconds_total[{STAND_SECONDS}s]))"
     holding = "count(gradientmail_units_claimed_total - gradientmail_units_consumed_total >= 1)"
     return (
-        bool(scene.prometheus.instant(f"{moving} == 0 and {holding} == 3"))
-        and scene.prometheus.value(_seen_in_all("consumed")) == scene.count(CONSUMED)
-        and scene.prometheus.value(_seen_in_all("claimed")) == scene.count(UNITS)
+        bool(scene.prometheus.instant(f"{moving} == 0 and {holding} == 3", at))
+        and scene.prometheus.value(_seen_in_all("consumed"), at) == scene.count(CONSUMED) >= units
+        and scene.prometheus.value(_seen_in_all("claimed"), at) == scene.count(UNITS)
     )
 
 
