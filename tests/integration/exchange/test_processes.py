@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -62,8 +62,8 @@ def loss_of(model: nn.Module, inputs: Tensor) -> Tensor:
     return loss
 
 
-def train(folder: Path, learner: str, step_seconds: float, steps: int, line: Connection) -> None:
-    """A node: fits a product; sends its counts every ten steps, and at the end."""
+def train(folder: Path, learner: str, step_seconds: float, line: Connection) -> None:
+    """A node: fits a product until it is let go; sends its counts every ten steps, and at the end."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = network()
@@ -72,46 +72,58 @@ def train(folder: Path, learner: str, step_seconds: float, steps: int, line: Con
     box = Outages(open_mailbox((folder / "run").as_uri()), folder / "outage")
     options: dict[str, Any] = {"sync_every": 10, "fragments": 2, "patience_seconds": 2.0, "poll_seconds": 0.02}
     with Session(model, mailbox=box, learner_id=learner, **options) as session:
-        for step in range(steps):
+        while not let_go(folder, learner).exists():
             torch.autograd.backward(loss_of(model, torch.randn(32, 8, generator=generator)))
             optimizer.step()
             optimizer.zero_grad()
             session.step(samples=32)
             time.sleep(step_seconds)
-            if step % 10 == 9:
+            if session.statistics.steps % 10 == 0:
                 line.send(session.statistics)
     line.send(session.statistics)
+
+
+def let_go(folder: Path, learner: str) -> Path:
+    """Return the file that ends a node's training."""
+    return folder / f"{learner} may go"
 
 
 @dataclass
 class Node:
     """A node's process, and what it says."""
 
+    may_go: Path
     process: BaseProcess
     line: Connection
 
     @classmethod
-    def start(cls, folder: Path, name: str, *, step_seconds: float, steps: int) -> Node:
+    def start(cls, folder: Path, name: str, *, step_seconds: float) -> Node:
         context = multiprocessing.get_context("fork")
         mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=train, args=(folder, name, step_seconds, steps, theirs))
+        process = context.Process(target=train, args=(folder, name, step_seconds, theirs))
         process.start()
         theirs.close()
-        return cls(process, mine)
+        return cls(let_go(folder, name), process, mine)
+
+    def forget(self) -> None:
+        """Forget the counts told so far, and not read yet."""
+        while self.line.poll():
+            self.line.recv()
 
     def told(self) -> Any:
         """Wait for the node's next counts."""
         assert self.line.poll(BOUND_SECONDS)
         return self.line.recv()
 
-    def until(self, versions: int) -> Any:
-        """Wait until the node holds so new a version of every fragment."""
-        while min((told := self.told()).versions) < versions:
+    def until(self, holds: Callable[[Any], bool]) -> Any:
+        """Wait until the node's counts meet a condition, and return them."""
+        while not holds(told := self.told()):
             pass
         return told
 
     def end(self) -> Any:
-        """Wait for the node's end; return its last counts."""
+        """Let the node go, and wait for its end; return its last counts."""
+        self.may_go.touch()
         last = None
         while True:
             try:
@@ -122,25 +134,29 @@ class Node:
                 return last
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)  # for machines that are busy; it takes five seconds on one that is not
 def test_the_run_goes_on_whatever_happens_to_its_nodes_and_its_store(tmp_path: Path) -> None:
-    fast = Node.start(tmp_path, "node-0", step_seconds=0.005, steps=600)
-    slow = Node.start(tmp_path, "node-1", step_seconds=0.05, steps=60)
-    doomed = Node.start(tmp_path, "node-2", step_seconds=0.005, steps=100_000)
+    begun = time.monotonic()
+    fast = Node.start(tmp_path, "node-0", step_seconds=0.005)
+    slow = Node.start(tmp_path, "node-1", step_seconds=0.05)
+    doomed = Node.start(tmp_path, "node-2", step_seconds=0.005)
     nodes = [fast, slow, doomed]
     try:
-        doomed.until(2)
+        doomed.until(lambda told: min(told.versions) >= 2)
         doomed.process.kill()
-        late = Node.start(tmp_path, "node-3", step_seconds=0.005, steps=150)
+        late = Node.start(tmp_path, "node-3", step_seconds=0.005)
         nodes.append(late)
         assert min(late.told().versions) >= 2, "a late node starts from the newest versions"
         (tmp_path / "outage").touch()
+        fast.forget()
         before = fast.told()
-        for _ in range(10):
-            during = fast.told()
-        assert during.steps == before.steps + 100, "training goes on while the store is away"
+        fast.until(lambda told: told.steps >= before.steps + 100)  # training goes on while the store is away
         (tmp_path / "outage").unlink()
-        ends = [node.end() for node in (fast, slow, late)]
+        for node in (slow, late, fast):
+            node.until(lambda told: told.merged > 2)
+        fast.until(lambda told: told.steps >= 600)
+        ends = [node.end() for node in (slow, late, fast)]
+        lasted = time.monotonic() - begun
     finally:
         for node in nodes:
             node.process.kill()
@@ -151,9 +167,9 @@ def test_the_run_goes_on_whatever_happens_to_its_nodes_and_its_store(tmp_path: P
     assert final
     told = metadata_of(data)
     steps = {name: share["steps"] for name, share in json.loads(told["contributors"]).items()}
-    assert (steps["node-0"], steps["node-1"], steps["node-3"]) == (600, 60, 150)
+    assert [steps[name] for name in ("node-1", "node-3", "node-0")] == [end.steps for end in ends]
     assert int(told["samples"]) == 32 * int(told["steps"]) == 32 * sum(steps.values())
-    assert all(end.merged > 2 and end.blocked_seconds < 1.0 for end in ends)
+    assert max(end.blocked_seconds for end in ends) < lasted / 5, "nobody waits for the others, or for the store"
     assert list(box.list(MEMBERS)) == [f"{MEMBERS}node-2"], "only the dead node never left"
     model = network()
     model.load_state_dict(load(data))
