@@ -12,17 +12,13 @@ LIMIT_SECONDS = 60.0
 Found = TypeVar("Found")
 
 
-def _nothing() -> None:
-    return None
-
-
 def until(
     ask: Callable[[], Found | None],
     what: str = "the condition",
     seconds: float = LIMIT_SECONDS,
     *,
-    meanwhile: Callable[[], object] = _nothing,
-    seen: Callable[[], object] = _nothing,
+    meanwhile: Callable[[], object] | None = None,
+    seen: Callable[[], object] | None = None,
     every_seconds: float = POLL_SECONDS,
     not_yet: tuple[type[Exception], ...] = (),
 ) -> Found:
@@ -31,7 +27,6 @@ def until(
     An error of the kinds `not_yet` is no answer. Raises AssertionError after `seconds`, with what was seen last.
     """
     deadline = time.monotonic() + seconds
-    missed = ""
     while True:
         late = time.monotonic() > deadline
         try:
@@ -40,13 +35,16 @@ def until(
             missed = ""
         except not_yet as error:
             missed = f" ({error!r})"
-        assert not late, f"waited {seconds:.0f} s for {what}{missed}; seen last: {_told(seen, not_yet)}"
-        meanwhile()
+        assert not late, f"waited {seconds:.0f} s for {what}{missed}{_told(seen, not_yet)}"
+        if meanwhile:
+            meanwhile()
         time.sleep(every_seconds)
 
 
-def _told(seen: Callable[[], object], not_yet: tuple[type[Exception], ...]) -> object:
+def _told(seen: Callable[[], object] | None, not_yet: tuple[type[Exception], ...]) -> str:
+    if seen is None:
+        return ""
     try:
-        return seen()
+        return f"; seen last: {seen()}"
     except not_yet as error:
-        return repr(error)
+        return f"; seen last: {error!r}"

@@ -223,8 +223,8 @@ def _progress_seconds(facts: Facts) -> float | None:
     if live:
         every = max(PROGRESS_SECONDS, live / NODES_ASKED_PER_SECOND)
         counted = facts.observed.counted
-        age = (facts.now - counted).total_seconds() if counted else 0.0
-        return every - age if age < every else every
+        fresh = counted is not None and is_recent(counted, facts.now, timedelta(seconds=every))
+        return every - (facts.now - counted).total_seconds() if counted and fresh else every
     idle = facts.run.suspended or (facts.run.queue and all(job.suspended for job in facts.jobs))
     return None if idle else PENDING_SECONDS
 

@@ -23,7 +23,7 @@ from tests.cluster.harness.tool import ROOT, CommandFailed, Tool
 HERE = Path(__file__).parent
 REPORTS = ROOT / "build" / "cluster-failures"
 TEST_SECONDS = 900
-"""Of a test's own body, whose waits end before; fixtures have time-outs of their own."""
+"""Of a test's own body, each of whose waits ends sooner; fixtures have time-outs of their own."""
 BREAKING = "breaks_machines"
 
 

@@ -11,7 +11,7 @@ from gradientrun.cluster import APPLY
 from tests.cluster.harness.api import CONFIG_MAPS, JOBS, PODS, QUOTAS, RUNS, Object
 from tests.cluster.harness.controller import Controller
 from tests.cluster.harness.manifests import holding, queue_pool, run_manifest, scripted_pool
-from tests.cluster.harness.namespaces import Namespace
+from tests.cluster.harness.namespaces import Namespace, give_quota
 from tests.cluster.harness.runs import Run
 from tests.cluster.harness.waiting import stays, until
 
@@ -42,11 +42,9 @@ def test_a_config_map_deleted_by_hand_comes_back_when_a_node_needs_it(namespace:
 
 
 def test_no_pod_waits_for_a_config_map_that_a_quota_refuses(namespace: Namespace) -> None:
-    quota = {"metadata": {"name": "small"}, "spec": {"hard": {"count/configmaps": "1"}}}
-    namespace.api.create(QUOTAS, namespace.name, quota)
     # Kubernetes puts its own certificates into a ConfigMap of each namespace: that is the one.
-    used = {"count/configmaps": "1"}
-    until(lambda: namespace.api.get(QUOTAS, namespace.name, "small")["status"]["used"] == used, "the quota", 30)
+    one = {"count/configmaps": "1"}
+    give_quota(one, namespace.api, namespace.name, used=one)
     run = namespace.apply(run_manifest("unfed", [holding()]))
     told = run.wait_condition("Stalled", 60, "Refused")
     assert told["message"].startswith("the run: ")

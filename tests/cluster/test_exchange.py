@@ -49,7 +49,7 @@ def test_four_unequal_nodes_train_one_model_though_the_fastest_is_killed(
     _wait_merged(run, first)
 
     killed = first["a-0"]
-    earlier = _newest(run, [killed])
+    earlier = sum(_newest(run, [killed]))
     namespace.api.delete(PODS, namespace.name, killed, grace_seconds=0)
     before = _newest(run, [pod for pod in first.values() if pod != killed])
     replacement = _replacement(run, set(first.values()))
@@ -65,7 +65,8 @@ def test_four_unequal_nodes_train_one_model_though_the_fastest_is_killed(
     last = _last_words(run)
     assert set(last) == set(pods.values())
     joined = last[replacement]
-    assert sum(joined["versions"]) - joined["adopted"] - joined["skipped"] >= sum(earlier), "it began with a version"
+    first_held = sum(joined["versions"]) - joined["adopted"] - joined["skipped"]
+    assert first_held >= earlier > 0, "it began with what the run had learned before"
     assert run.store.names(f"{run.prefix}/model/") == ["final.safetensors"]
     final = max(last.values(), key=lambda told: int(told["final_samples"]))
     for name, value in CREDENTIALS.items():

@@ -20,7 +20,7 @@ from tests.cluster.harness.manifests import (
     scripted_pool,
     training_pool,
 )
-from tests.cluster.harness.namespaces import Namespace, Namespaces
+from tests.cluster.harness.namespaces import Namespace, Namespaces, give_quota
 from tests.cluster.harness.runs import Run, condition
 from tests.cluster.harness.waiting import until
 
@@ -42,16 +42,6 @@ class Mistake:
     pools: Callable[[Namespace], list[Object]] = lambda _: [holding()]
     spec: Mapping[str, Any] = field(default_factory=dict)
     prepare: Callable[[Api, str], object] = lambda _, __: None
-
-
-def _quota(hard: Mapping[str, str]) -> Callable[[Api, str], object]:
-    return partial(_give_quota, hard)
-
-
-def _give_quota(hard: Mapping[str, str], api: Api, namespace: str) -> None:
-    """Set a quota, and wait until it is in force: before, refusals say that its status is unknown."""
-    api.create(QUOTAS, namespace, {"metadata": {"name": "small"}, "spec": {"hard": dict(hard)}})
-    until(lambda: api.get(QUOTAS, namespace, "small")["status"]["used"], "the quota to be in force", 30)
 
 
 def _deny_jobs(api: Api, namespace: str) -> None:
@@ -124,14 +114,14 @@ MISTAKES = [
         "Stalled",
         "PodsRefused",
         ("pool a", "exceeded quota: small", "pods=1"),
-        prepare=_quota({"pods": "0"}),
+        prepare=partial(give_quota, {"pods": "0"}),
     ),
     Mistake(
         "a quota that has no room for Jobs",
         "Stalled",
         "Refused",
         ("exceeded quota: small", "count/jobs.batch"),
-        prepare=_quota({"count/jobs.batch": "0"}),
+        prepare=partial(give_quota, {"count/jobs.batch": "0"}),
     ),
     Mistake(
         "an admission policy against the Job",
@@ -259,7 +249,7 @@ def test_a_mistake_is_told_in_words_to_act_on(started: Mapping[str, Run], mistak
             assert next(node for node in run.status["nodes"] if node["pool"] == "a")["phase"] == "Failed"
     else:
         assert status["phase"] == "Pending"
-    until(lambda: run.events()[mistake.reason], f"an event {mistake.reason}", 10, run.events)
+    run.wait_event(mistake.reason)
 
 
 def _tells(mistake: Mistake, status: Mapping[str, Any]) -> bool:
@@ -273,7 +263,7 @@ def _phases(run: Run) -> list[str]:
 
 
 def test_what_was_refused_starts_once_the_cause_is_gone(namespace: Namespace) -> None:
-    _give_quota({"pods": "0"}, namespace.api, namespace.name)
+    give_quota({"pods": "0"}, namespace.api, namespace.name)
     data = {"steps": 1, "batch": 1, "lanes": 1, "unitSteps": 1}
     run = namespace.apply(run_manifest("patient", [ending(units=1)], data=data))
     run.wait_condition("Stalled", 45, "PodsRefused")

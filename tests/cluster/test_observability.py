@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -241,10 +241,10 @@ def _check_panels(prometheus: Prometheus, run: Run, killed: str) -> None:
         "Phase": {"Succeeded": 1},
     }
 
-    def shown() -> dict[str, object]:
+    def shown() -> Mapping[str, object]:
         single = {panel: prometheus.value(_asked(query(RUN, panel), run)) for panel in ("Lost units", "Progress")}
         phase = prometheus.by("phase", _asked(query(RUN, "Phase"), run))
-        return {**{panel: by_node(panel) for panel in expected if "by node" in panel}, **single, "Phase": phase}
+        return {panel: by_node(panel) for panel in expected if panel.endswith("by node")} | single | {"Phase": phase}
 
     until(lambda: shown() == expected, f"panels that show {expected}", 60, shown)
 

@@ -39,7 +39,7 @@ def test_the_four_node_example_trains_every_unit_once(namespace: Namespace) -> N
     assert min(paces["b-0"], paces["c-0"]) > paces["d-0"], paces
     assert {node["phase"] for node in status["nodes"]} == {"Succeeded"}
     _check_order_of_creation(namespace, run, before)
-    told = until(lambda: events if (events := run.events())["Succeeded"] else None, "the event of the end", 30)
+    told = run.wait_event("Succeeded")
     assert [told[reason] for reason in ("Accepted", "Running", "Succeeded")] == [1, 1, 1]
 
 
@@ -57,8 +57,8 @@ def _paces(run: Run) -> dict[str, float]:
     """Return batches per second by node, while all of them trained."""
     texts = run.store.objects(f"{run.prefix}/{CONSUMED}").values()
     receipts = [Receipt.from_json(text) for text in texts]
-    pods = {node["pod"]: node["name"] for node in run.status["nodes"]}
-    by_node = {name: [each for each in receipts if pods[each.learner] == name] for name in pods.values()}
+    pods = {node["name"]: node["pod"] for node in run.status["nodes"]}
+    by_node = {name: [each for each in receipts if each.learner == pod] for name, pod in pods.items()}
     begin = max(min(receipt.started for receipt in mine) for mine in by_node.values())
     end = min(max(receipt.finished for receipt in mine) for mine in by_node.values())
     return {
@@ -175,6 +175,7 @@ def _gone_before_begun(namespace: Namespace, since: str) -> bool:
 
 
 def test_live_counts_come_into_the_status(namespace: Namespace) -> None:
+    """Within ten seconds, for which nodes are asked every seven (tests/unit/controller/test_plan.py)."""
     run = namespace.apply(run_manifest("counted", [holding()]))
     (pod,) = run.wait_running(1, 60)
     for count in (3, 5):
@@ -203,7 +204,7 @@ def test_describe_tells_the_story(namespace: Namespace) -> None:
     data = {"steps": 4, "batch": 1, "lanes": 1, "unitSteps": 1}
     run = namespace.apply(run_manifest("told", [ending(units=4)], data=data))
     run.wait_phase("Succeeded", 60)
-    until(lambda: run.events()["Succeeded"] == 1, "the event of the end", 30, run.events)
+    run.wait_event("Succeeded")
     text = namespace.kubectl("--namespace", namespace.name, "describe", "gradientrun", "told")
     for words in ("attempt 1 has the mailbox s3://", "all 4 units are consumed", "Mailbox Prefix:"):
         assert words in text

@@ -56,6 +56,7 @@ def task(setting: Setting, *, gate: str = "", fails_at: int = -1) -> Task:
 """
 """A task that takes no time, or from dataset step 4 on waits until the file `gate` exists."""
 FIRST_AT_THE_GATE = "000004"
+"""As identifiers of units begin."""
 
 MANIFEST: dict[str, Any] = {
     "apiVersion": "gradientmail.io/v1alpha1",
@@ -118,6 +119,10 @@ class Folder:
         """Claims of a node's learner that wait at the gate."""
         return sum(path.name >= FIRST_AT_THE_GATE for path in self._claims(node))
 
+    def both_hold(self) -> bool:
+        """Whether either node has a unit that waits at the gate, and so takes part."""
+        return self.held_by("a-0") > 0 and self.held_by("b-0") > 0
+
     def claimed_by(self, node: str) -> int:
         """Claims of a node's learner in the mailbox."""
         return len(self._claims(node))
@@ -138,12 +143,13 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def end_what_was_started() -> None:
-    """Kill the commands of this test that still run, and their nodes, which may be stopped."""
+    """Kill the commands of this test that still run, and the nodes of those, which may be stopped."""
     while STARTED:
         with STARTED.pop() as process:
             if process.poll() is None:
                 for node in children_of(process.pid).values():
-                    os.kill(node, signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.kill(node, signal.SIGKILL)
                 process.kill()
 
 

@@ -203,6 +203,7 @@ def pump(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):  # either side may hang up
         while data := source.recv(65_536):
             sink.sendall(data)
+    with suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
 
 

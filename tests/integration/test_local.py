@@ -14,10 +14,6 @@ from tests.integration.local_runs import MANIFEST, Folder, children_of, ended, r
 pytestmark = pytest.mark.timeout(300)
 
 
-def both_hold(folder: Folder) -> bool:
-    return min(folder.held_by("a-0"), folder.held_by("b-0")) > 0
-
-
 def opened(folder: Folder) -> None:
     (folder.path / "gate").touch()
 
@@ -57,7 +53,7 @@ def test_a_run_ends_well_and_its_folder_tells_all_of_it(tmp_path: Path) -> None:
 def test_a_killed_node_does_not_stop_the_other_and_its_units_are_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json")
-    until(lambda: both_hold(folder), process)
+    until(folder.both_hold, process)
     killed = children_of(process.pid)["b-0"]
     os.kill(killed, signal.SIGKILL)
     until(lambda: not Path(f"/proc/{killed}").exists(), process)  # the command has taken note of its end
@@ -78,7 +74,7 @@ def test_a_killed_node_does_not_stop_the_other_and_its_units_are_named(tmp_path:
 def test_control_c_lets_the_nodes_leave_in_good_order(tmp_path: Path) -> None:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json")
-    until(lambda: folder.consumed() > 0 and both_hold(folder), process)
+    until(lambda: folder.consumed() > 0 and folder.both_hold(), process)
     nodes = children_of(process.pid)
     process.send_signal(signal.SIGINT)
     opened(folder)
@@ -94,7 +90,7 @@ def test_control_c_lets_the_nodes_leave_in_good_order(tmp_path: Path) -> None:
 def test_a_second_signal_kills_nodes_that_do_not_leave(tmp_path: Path) -> None:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json")
-    until(lambda: folder.consumed() > 0 and both_hold(folder), process)
+    until(lambda: folder.consumed() > 0 and folder.both_hold(), process)
     nodes = children_of(process.pid)
     for pid in nodes.values():
         os.kill(pid, signal.SIGSTOP)
@@ -109,7 +105,7 @@ def test_a_second_signal_kills_nodes_that_do_not_leave(tmp_path: Path) -> None:
 def test_nodes_leave_when_the_command_itself_is_killed(tmp_path: Path) -> None:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json")
-    until(lambda: folder.consumed() > 0 and both_hold(folder), process)
+    until(lambda: folder.consumed() > 0 and folder.both_hold(), process)
     nodes = children_of(process.pid)
     assert set(nodes) == {"a-0", "b-0"}
     process.kill()

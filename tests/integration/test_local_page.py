@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(400, func_only=True)  # Chromium may have to be
 
 
 def told(process: subprocess.Popen[str], words: str) -> re.Match[str]:
-    """Return where a command's words match, once it has said them."""
+    """Read what a command says up to the line that matches, and return the match."""
     assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(words, line):
@@ -61,7 +61,7 @@ def test_after_a_run_with_a_killed_node_the_metrics_equal_the_receipts(tmp_path:
     folder = Folder(tmp_path, gate="gate")
     process = folder.local("--json", "--serve-at", "127.0.0.1:0", "--keep-serving")
     url = served_at(process)
-    until(lambda: min(folder.held_by("a-0"), folder.held_by("b-0")) > 0, process)
+    until(folder.both_hold, process)
     until(lambda: set(series(url, "gradientmail_units")) == {"a-0", "b-0"}, process)
     os.kill(children_of(process.pid)["b-0"], signal.SIGKILL)
     (tmp_path / "gate").touch()

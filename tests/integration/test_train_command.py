@@ -21,6 +21,8 @@ from tests.integration.local_runs import until
 
 SECONDS = 60.0
 
+pytestmark = pytest.mark.timeout(300)
+
 TASK = """
 import os, time
 from tests.integration import tiny_task

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,9 @@ from gradientmail.training.program import Node
 from gradientmail.training.task import Setting
 from tests.integration import noisy_task
 from tests.integration.noisy_task import CONTEXT
-from tests.waiting import until
+from tests.waiting import Found, until
 
-BOUND_SECONDS = 120.0
+BOUND_SECONDS = 50.0
 SPEEDS = {"a": 4.0, "b": 2.0, "c": 2.0, "d": 1.0}
 
 
@@ -98,6 +100,22 @@ class Running:
         except UserError as error:
             self.outcome = error
 
+    def wait(self, ask: Callable[[], Found | None], what: str) -> Found:
+        """Wait for something while the node goes on."""
+        return until(ask, what, BOUND_SECONDS, meanwhile=self._goes_on)
+
+    def has_claimed(self) -> bool:
+        """Whether it owns a unit."""
+        return self.node.account.queue().claimed > 0
+
+    def versions(self) -> int:
+        """Return the lowest version of a fragment that it holds; 0 before it takes part in the exchange."""
+        exchange = self.node.account.progress().exchange
+        return min(exchange.versions, default=0) if exchange else 0
+
+    def _goes_on(self) -> None:
+        assert self.thread.is_alive(), self.outcome
+
     def end(self) -> NodeProgress:
         """Wait for the node's end in good order; return its last word."""
         self.thread.join(BOUND_SECONDS)
@@ -111,6 +129,15 @@ class Running:
             call()
 
 
+@contextmanager
+def opening(gate: Path) -> Iterator[None]:
+    """Open the gate at the end, whatever comes: nodes wait before it."""
+    try:
+        yield
+    finally:
+        gate.touch()
+
+
 def all_of(
     manifest: GradientRun, box: Store | None = None, gate: Path | None = None
 ) -> tuple[Store, list[NodeProgress]]:
@@ -118,8 +145,9 @@ def all_of(
     box = box or MemoryStore()
     nodes = [Running(box, manifest, pool.name) for pool in manifest.spec.nodes]
     if gate:
-        until(lambda: all(node.node.account.queue().claimed for node in nodes), "claims by all", BOUND_SECONDS)
-        gate.touch()
+        with opening(gate):
+            for node in nodes:
+                node.wait(node.has_claimed, "a claim")
     return box, [node.end() for node in nodes]
 
 
@@ -133,7 +161,7 @@ def all_in_turn(manifest: GradientRun, speeds: Mapping[str, float]) -> list[Node
         return nodes[name].node.account.batches / speeds[name]
 
     def goes_on(name: str) -> bool:
-        return nodes[name].node.account.activity.doing != "leaving"
+        return nodes[name].thread.is_alive() and nodes[name].node.account.activity.doing != "leaving"
 
     def turn(step: int) -> None:
         name = threading.current_thread().name
@@ -215,11 +243,11 @@ def test_a_late_node_starts_from_what_the_run_has_learned(tmp_path: Path) -> Non
     box, gate = MemoryStore(), tmp_path / "open"
     manifest = run(steps=300, args={"gate": str(gate)})
     first = Running(box, manifest, "a")
-    until(lambda: _versions(first) >= 3, "three versions", BOUND_SECONDS)
-    untrained = first.node.account.held_out_loss
-    second = Running(box, manifest, "b")
-    started = until(lambda: second.node.account.held_out_loss, "the second node to begin", BOUND_SECONDS)
-    gate.touch()
+    with opening(gate):
+        first.wait(lambda: first.versions() >= 3, "three versions")
+        untrained = first.node.account.held_out_loss
+        second = Running(box, manifest, "b")
+        started = second.wait(lambda: second.node.account.held_out_loss, "the second node's begin")
     assert untrained is not None
     assert started < untrained - 0.1, "the first node began with its own untrained parameters"
     assert second.end().phase == first.end().phase == "finished"
@@ -304,25 +332,24 @@ def test_training_goes_on_while_the_exchange_gets_no_answer_and_nothing_is_lost_
     box = Outage()
     manifest = run(steps=400)
     nodes = [Running(box, manifest, name) for name in ("a", "b")]
-    until(lambda: all(_versions(node) >= 2 for node in nodes), "two versions", BOUND_SECONDS)
+    for node in nodes:
+        node.wait(partial(_holds_two, node), "two versions")
     box.away = "exchange/"
     before = {node.name: node.node.account.batches for node in nodes}
 
-    def trained() -> bool:
-        assert all(node.thread.is_alive() for node in nodes), "the outage ended before the run did"
-        return box.refused > 0 and all(node.node.account.batches > before[node.name] + 30 for node in nodes)
+    def trained(node: Running) -> bool:
+        return box.refused > 0 and node.node.account.batches > before[node.name] + 30
 
-    until(trained, "thirty batches, and requests without an answer", BOUND_SECONDS)
+    for node in nodes:
+        node.wait(partial(trained, node), "thirty batches, and a request without an answer, before the run ends")
     box.away = ""
     left = [node.end() for node in nodes]
     assert sum(word.batches for word in left) == 1600
     assert int(metadata_of(box.get(FINAL) or b"")["steps"]) == 1600
 
 
-def _versions(node: Running) -> int:
-    assert node.thread.is_alive()
-    exchange = node.node.account.progress().exchange
-    return min(exchange.versions, default=0) if exchange else 0
+def _holds_two(node: Running) -> bool:
+    return node.versions() >= 2
 
 
 def test_a_node_that_is_asked_to_leave_has_its_steps_merged_and_the_rest_goes_on() -> None:
@@ -330,7 +357,7 @@ def test_a_node_that_is_asked_to_leave_has_its_steps_merged_and_the_rest_goes_on
     manifest = run(steps=400)
     one, other = (Running(box, manifest, name) for name in ("a", "b"))
     # Versions may be the other's work alone.
-    until(lambda: _versions(one) >= 2 and one.node.account.batches >= 2, "two versions", BOUND_SECONDS)
+    one.wait(lambda: one.versions() >= 2 and one.node.account.batches >= 2, "two versions")
     one.stop()
     one.thread.join(BOUND_SECONDS)
     word = NodeProgress.from_json(box.get(left_key("a-0-x")) or b"")
@@ -344,7 +371,7 @@ def test_a_node_that_joins_while_the_store_is_away_can_be_asked_to_leave() -> No
     box = Outage()
     box.away = "exchange/"
     node = Running(box, run(), "a")
-    until(lambda: box.refused, "a request without an answer", BOUND_SECONDS)
+    node.wait(lambda: box.refused, "a request without an answer")
     node.stop()
     node.thread.join(BOUND_SECONDS)
     assert not isinstance(node.outcome, BaseException)

@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError
 
 REQUEST_SECONDS = 30.0
 HISTORY_SECONDS = 60
+"""How long the server may take to tell what has happened already."""
 
 Object = dict[str, Any]
 
@@ -180,15 +181,17 @@ class Api:
             yield event["type"], event["object"]
 
     def history(self, kind: Kind, namespace: str, since: str) -> Iterator[tuple[str, Object]]:
-        """Yield what has happened to objects of a kind since a version, up to the newest of those that are there."""
+        """Yield what has happened to objects of a kind since a version."""
         newest = max((_version(found) for found in self.list(kind, namespace)), default=0)
         if newest <= int(since):
             return
         for event, found in self.follow(kind, namespace, since, HISTORY_SECONDS):
             yield event, found
-            if _version(found) >= newest:
-                return
-        raise Unreachable(f"the history of {kind.plural} ends before version {newest}")
+            since = found["metadata"]["resourceVersion"]
+            if int(since) >= newest:
+                break
+        assert int(since) >= newest, f"the history of {kind.plural} ends before version {newest}"
+        yield from self.follow(kind, namespace, since, 1)  # those that are gone by now
 
     def version(self) -> str:
         """Return the version of the whole cluster's state at this moment."""

@@ -16,6 +16,7 @@ from tests.cluster.harness.api import (
     JOBS,
     NAMESPACES,
     PODS,
+    QUOTAS,
     RUNS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -167,3 +168,17 @@ def delete_everything(api: Api, seconds: float) -> None:
         for volume in api.list(VOLUMES, labels=TEST_LABEL):
             api.delete(VOLUMES, None, volume["metadata"]["name"])
     until(lambda: not api.list(NAMESPACES, labels=TEST_LABEL), "the tests' namespaces to go", seconds)
+
+
+def give_quota(hard: Mapping[str, str], api: Api, namespace: str, *, used: Mapping[str, str] | None = None) -> None:
+    """Set the quota `small`, and wait until it is in force: before, refusals say that its status is unknown.
+
+    With `used`, wait until so much is counted.
+    """
+    api.create(QUOTAS, namespace, {"metadata": {"name": "small"}, "spec": {"hard": dict(hard)}})
+
+    def in_force() -> bool:
+        counted = api.get(QUOTAS, namespace, "small")["status"]["used"]
+        return counted.keys() == hard.keys() and used in (None, counted)
+
+    until(in_force, "the quota to be in force", 30)

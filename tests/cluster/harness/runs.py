@@ -136,6 +136,15 @@ class Run:
 
         return condition(self.wait(holds, f"condition {kind} ({reason or 'any reason'})", seconds), kind)
 
+    def wait_event(self, reason: str) -> Counter[str]:
+        """Wait until a reason has been told, and return how often each has. Events follow the status they tell of."""
+        return until(
+            lambda: told if (told := self.events())[reason] else None,
+            f"an event {reason} of {self.namespace}/{self.name}",
+            30,
+            self.events,
+        )
+
     def wait_running(self, count: int, seconds: float, pool: str | None = None) -> list[Object]:
         """Wait until exactly so many trainers run, and return their pods."""
         return until(

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[3]
 FIRST_UP_SECONDS = 1800.0
 BUILD_SECONDS = 900.0
 KUBECTL_SECONDS = 180.0
+HELM_SECONDS = 600.0
+TOOL_SECONDS = 360.0
 NONE_UP = "No cluster is up."
 
 
@@ -69,7 +71,7 @@ def _words(command: Sequence[str | Path]) -> str:
 class Tool:
     """`python3 hack/cluster`."""
 
-    def __call__(self, *words: str, seconds: float = 360.0, show: bool = False) -> str:
+    def __call__(self, *words: str, seconds: float = TOOL_SECONDS, show: bool = False) -> str:
         return call([sys.executable, "hack/cluster", *words], seconds=seconds, show=show)
 
     def is_up(self) -> bool:
@@ -119,7 +121,7 @@ class Helm:
 
     environment: Mapping[str, str]
 
-    def __call__(self, *words: str, values: Mapping[str, Any] | None = None, seconds: float = 600.0) -> str:
+    def __call__(self, *words: str, values: Mapping[str, Any] | None = None, seconds: float = HELM_SECONDS) -> str:
         given = ["--values", "-"] if values is not None else []
         text = yaml.safe_dump(dict(values)) if values is not None else None
         return call(["helm", *words, *given], seconds=seconds, environment=self.environment, stdin=text, both=True)

@@ -11,13 +11,15 @@ from tests.waiting import Found
 
 POLL_SECONDS = 0.2
 BUSY = 3.0
-"""How much slower than a quiet machine one may be before a wait gives up."""
+"""Waits give up after so many times what a quiet machine needs."""
 
 
-def until(ask: Callable[[], Found | None], what: str, seconds: float, seen: Callable[[], object] = lambda: "") -> Found:
+def until(
+    ask: Callable[[], Found | None], what: str, seconds: float, seen: Callable[[], object] | None = None
+) -> Found:
     """Ask until there is an answer that is true, and return it. Fails saying what was seen last.
 
-    `seconds` are what a quiet machine has had to spare; others are given BUSY times as long.
+    `seconds` are ample on a quiet machine; it is BUSY times as long.
     Where a field or an item is not there yet, or the API server does not answer, it is asked again.
     """
     return waiting.until(

@@ -18,7 +18,7 @@ from tests.integration.mailbox.conftest import NewBox
 segments = st.text(alphabet="0Aaz-. +%!é\uff5e\U0001f600", min_size=1, max_size=4)
 keys = st.lists(segments, min_size=1, max_size=3).map("/".join).filter(lambda key: problem(key) is None)
 bounds = st.one_of(st.just(""), keys, st.text(alphabet="0Aaz-./é\U0001f600", max_size=5))
-few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def filled(box: Store, keys: list[str]) -> Store:

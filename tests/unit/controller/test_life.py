@@ -213,5 +213,5 @@ class Life(RuleBasedStateMachine):
             assert status["units"]["consumed"] == self.kubernetes.trained(status["mailboxPrefix"])
 
 
-Life.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Life.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestLife = Life.TestCase

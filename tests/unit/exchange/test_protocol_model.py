@@ -152,4 +152,4 @@ def _trains(node: Node) -> bool:
 
 
 TestExchanges = Exchanges.TestCase
-TestExchanges.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestExchanges.settings = settings(max_examples=150, stateful_step_count=50)

@@ -151,7 +151,7 @@ def test_an_outage_longer_than_allowed_reaches_step() -> None:
     with pytest.raises(MailboxUnavailable, match="has not answered"):
         with one:
             box.stopped = True
-            until(lambda: one.step(samples=1))
+            until(lambda: False, meanwhile=lambda: one.step(samples=1))
 
 
 def test_leaving_while_the_store_is_stopped_ends_in_time() -> None:
@@ -248,7 +248,7 @@ def test_parameters_that_are_not_finite_are_never_sent() -> None:
     with pytest.raises(Diverged, match=r"fragment \d .* are not finite"):
         with session(model, box, "node-0") as one:
             move(model, float("nan"))
-            until(lambda: one.step(samples=1))
+            until(lambda: False, meanwhile=lambda: one.step(samples=1))
     assert not list(box.list("exchange/rounds/"))
 
 

@@ -125,4 +125,4 @@ class Claims(RuleBasedStateMachine):
 
 
 TestClaims = Claims.TestCase
-TestClaims.settings = settings(max_examples=200, stateful_step_count=80, deadline=None)
+TestClaims.settings = settings(max_examples=200, stateful_step_count=80)
