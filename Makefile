@@ -89,7 +89,7 @@ format: $(STAMP)  ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 .PHONY: images
-images:  ## Build the full images, torch included (12 GB, about 5 minutes)
+images:  ## Build the full images, torch included (12 GB, five to ten minutes)
 	$(PYTHON) hack/cluster build --file Dockerfile.controller --tag localhost/gradientrun-controller:0.1.0 .
 	$(PYTHON) hack/cluster build --file Dockerfile.trainer --tag localhost/gradientmail-trainer:0.1.0 .
 

@@ -9,7 +9,7 @@ units that nobody has taken yet, and they exchange what they learn. The model an
     .venv/bin/gradientmail export /tmp/first model.safetensors
     .venv/bin/gradientmail report /tmp/first --out /tmp/first-report
 
-Use a fresh prefix for each run, and each rank once per run.
+Use a fresh prefix for each run, and each rank once per run. On two cores it takes some minutes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,19 @@ from gradientmail.exchange import Session
 from gradientmail.patterns.shared_queue import shared_queue
 from gradientmail.training.decoder import Decoder, Shape
 
+
+def positive(text: str) -> int:
+    """Return a number of steps."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps: give 1 or more")
+    return int(text)
+
+
 parser = argparse.ArgumentParser(description="Train a small GPT on the text of Python's own library.")
 parser.add_argument("--rank", type=int, required=True, help="number of this node")
 parser.add_argument("--mailbox", required=True, help="file:///FOLDER or s3://BUCKET/PREFIX, the same for every node")
 parser.add_argument("--endpoint-url", help="of an S3-compatible store")
-parser.add_argument("--steps", type=int, default=200, help="dataset steps of the run")
+parser.add_argument("--steps", type=positive, default=200, help="dataset steps of the run")
 options = parser.parse_args()
 
 BATCH = 32

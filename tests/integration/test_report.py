@@ -10,6 +10,7 @@ import pytest
 
 from gradientmail.mailbox import Request, Store, open_mailbox
 from gradientmail.mailbox.memory import MemoryStore
+from gradientmail.report import picture
 from gradientmail.report.figures import figures
 from gradientmail.report.opening import open_run
 from gradientmail.runstate import read_run
@@ -39,7 +40,7 @@ def test_a_run_is_read_back_from_any_store(box: Store) -> None:
 def test_status_and_report_of_a_run_on_s3(s3_server: str, bucket: str, s3_box: Store, tmp_path: Path) -> None:
     stored(s3_box, state(PAGE, steps=6, unit_steps=1, dies=("b", 7.0)))
     url = f"s3://{bucket}/runs/first"
-    code, output = called("status", url, "--endpoint-url", s3_server, "--json")
+    code, output = called("status", url, "--endpoint-url", s3_server, "--addressing", "path", "--json")
     assert code == 0, output
     record = json.loads(output)
     assert (record["standing"], record["consumed"], record["lost"], record["unclaimed"]) == ("ended", 22, 1, 1)
@@ -52,6 +53,23 @@ def test_status_and_report_of_a_run_on_s3(s3_server: str, bucket: str, s3_box: S
         "timeline.png",
         "timeline.svg",
     }
+
+
+def test_without_matplotlib_nothing_is_half_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(open_mailbox((tmp_path / "mailbox").as_uri()), state(PAGE, steps=6, unit_steps=1))
+    monkeypatch.setattr(picture, "find_spec", lambda _: None)
+    code, output = called("report", str(tmp_path))
+    assert (code, output.count("give --no-picture")) == (2, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["mailbox"]
+    code, output = called("report", str(tmp_path), "--no-picture")
+    assert code == 0, output
+    assert {path.name for path in tmp_path.iterdir()} == {"mailbox", "report.html", "report.json"}
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_a_time_that_is_no_number_is_refused(command: str, tmp_path: Path) -> None:
+    code, output = called(command, str(tmp_path), "--silent-after", "nan")
+    assert (code, "nan is not a number from 0 to 1e+09" in output) == (2, True)
 
 
 def test_a_run_that_is_still_going_can_be_reported(tmp_path: Path) -> None:

@@ -121,20 +121,25 @@ def test_a_folder_used_again_does_not_lead_to_the_mailbox_of_the_run_before(tmp_
 
 
 def test_a_run_in_which_nothing_was_claimed_is_withdrawn(tmp_path: Path, source: bytes) -> None:
-    box = prepared(source, tmp_path / "out").box
-    for key in ("run.json", "alive/a-0-x/0000000000", "left/a-0-x"):
-        box.put_if_absent(key, b"")
-    withdraw(box, ["a-0-x"])
-    assert list(box.list()) == []
+    (tmp_path / "before").mkdir()
+    for folder in (tmp_path / "out", tmp_path / "before"):
+        place = prepared(source, folder)
+        for key in ("run.json", "alive/a-0-x/0000000000", "left/a-0-x"):
+            place.box.put_if_absent(key, b"")
+        withdraw(place, ["a-0-x"])
+        assert list(place.box.list()) == []
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "before" / "manifest.yaml").exists(), "a folder that was there before stays"
 
 
 @pytest.mark.parametrize("key", ["units/000000-0.json", "alive/a-0-y/0000000000"])
 def test_a_run_that_others_take_part_in_is_not_withdrawn(key: str, tmp_path: Path, source: bytes) -> None:
-    box = prepared(source, tmp_path / "out").box
+    place = prepared(source, tmp_path / "out")
     for each in ("run.json", key):
-        box.put_if_absent(each, b"")
-    withdraw(box, ["a-0-x"])
-    assert list(box.list()) == sorted(["run.json", key])
+        place.box.put_if_absent(each, b"")
+    withdraw(place, ["a-0-x"])
+    assert list(place.box.list()) == sorted(["run.json", key])
+    assert place.manifest.exists()
 
 
 def test_runs_of_one_second_have_folders_of_their_own(

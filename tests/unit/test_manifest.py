@@ -210,7 +210,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     sentences = {
         tmp_path / "none.yaml": "no such file: give the path of a GradientRun manifest",
         tmp_path: "is a folder: give the path of a GradientRun manifest in it",
-        binary: "is not UTF-8 text: byte 6 is 0xff",
+        binary: "is not UTF-8 text (byte 6 is 0xff): give a manifest in YAML or JSON",
         large: "has 1048577 bytes: a manifest has at most 1048576",
         binary / "inside": "cannot be read: Not a directory",
     }

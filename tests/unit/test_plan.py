@@ -158,7 +158,8 @@ def test_speeds_come_from_the_manifest_or_the_option() -> None:
         ("a=1,b=2,d=0", "--speeds gives d the speed 0: it must be above 0"),
         ("a=1,b=x,d=1", "--speeds gives b 'x': expected a number, as in b=2"),
         ("a=1,b,d=1", "--speeds gives b '': expected a number, as in b=2"),
-        ("a=1,b=nan,d=1", "--speeds gives b 'nan': expected a number, as in b=2"),
+        ("a=1,b=nan,d=1", "--speeds gives b nan: expected a number from 0 to 1e+09"),
+        ("a=1,b=-4,d=1", "--speeds gives b -4: expected a number from 0 to 1e+09"),
         ("a=1,bb=2,d=1", "--speeds names 'bb': did you mean b?"),
         ("", "--speeds names '': the names are a, b, d"),
     ],
@@ -208,10 +209,14 @@ def test_the_command_for_programs(manifest: str) -> None:
     assert [node["units"] for node in prediction["nodes"]] == [6, 6, 6, 6]
 
 
-def test_a_users_mistake_is_one_sentence_and_code_2(manifest: str) -> None:
-    done = gradientmail("plan", manifest, "--step-seconds", "0")
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e+300"])
+def test_a_step_of_no_sensible_length(manifest: str, seconds: str) -> None:
+    done = gradientmail("plan", manifest, "--step-seconds", seconds)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "gradientmail: --step-seconds is 0: it must be above 0\n"
+    assert done.stderr == f"gradientmail: --step-seconds is {seconds}: it must be above 0, and 86400 at most\n"
+
+
+def test_a_users_mistake_is_one_sentence_and_code_2(manifest: str) -> None:
     done = gradientmail("plan", f"{manifest}.gone")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gradientmail: {manifest}.gone: no such file: give the path of a GradientRun manifest\n"

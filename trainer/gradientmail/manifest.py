@@ -79,7 +79,10 @@ def manifest_of(raw: bytes, source: str) -> GradientRun:
     try:
         return parse_manifest(raw.decode("utf-8-sig"), source=source)
     except UnicodeDecodeError as error:
-        raise _refused(source, f"is not UTF-8 text: byte {error.start} is {raw[error.start]:#04x}") from None
+        raise _refused(
+            source,
+            f"is not UTF-8 text (byte {error.start} is {raw[error.start]:#04x}): give a manifest in YAML or JSON",
+        ) from None
 
 
 def parse_manifest(text: str, source: str = "manifest") -> GradientRun:

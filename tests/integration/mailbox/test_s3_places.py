@@ -43,6 +43,12 @@ def told(url: str, options: S3Options, kind: type[Exception]) -> str:
     return message
 
 
+def test_the_service_that_the_environment_names_is_named(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    message = told("s3://no-such-bucket/run", S3Options(), MailboxNotFound)
+    assert message.startswith(f"bucket 'no-such-bucket' at {s3_server} does not exist")
+
+
 def test_a_missing_bucket(s3_server: str) -> None:
     message = told("s3://no-such-bucket/run", S3Options(endpoint_url=s3_server), MailboxNotFound)
     assert message == (
@@ -78,7 +84,7 @@ def test_a_malformed_endpoint(s3_server: str, endpoint: str) -> None:
 
 def test_a_bucket_name_that_cannot_be(s3_server: str) -> None:
     message = told("s3://B!/run", S3Options(endpoint_url=s3_server), MailboxMisconfigured)
-    assert "B!" in message
+    assert 'Invalid bucket name "B!"' in message
 
 
 @pytest.mark.parametrize("region", ["not a region", "-"])

@@ -51,7 +51,7 @@ def test_what_cannot_be_exported_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     nothing = export((tmp_path / "empty").as_uri(), tmp_path / "model.safetensors")
     assert isinstance(nothing.exception, UserError)
-    assert "give the URL of a run that trains with the exchange" in str(nothing.exception)
+    assert "give the folder or the URL of a run that trains with the exchange" in str(nothing.exception)
     with Session(Small(), mailbox=open_mailbox((tmp_path / "run").as_uri()), learner_id="node-0") as session:
         session.step(samples=1)
         nowhere = export((tmp_path / "run").as_uri(), tmp_path / "none" / "model.safetensors")

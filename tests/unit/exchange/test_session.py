@@ -318,7 +318,7 @@ def test_a_damaged_version_stops_nobody_but_a_node_that_joins() -> None:
 
 def test_export_assembles_a_run_that_is_going_on() -> None:
     box, model = MemoryStore(), small()
-    with pytest.raises(NoExchange, match=r"there is no exchange/run\.json"):
+    with pytest.raises(NoExchange, match=r"the mailbox holds no exchange/run\.json"):
         assembled(box)
     with session(model, box, "node-0") as one:
         run_until(one, model, 2, by=0.05)

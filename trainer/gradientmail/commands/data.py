@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from gradientmail.commands.options import within
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -17,7 +19,9 @@ def data(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Folders or files of text.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to be made.")],
     glob: Annotated[str, typer.Option(help="Which files of the folders, as '*.py'.")] = "*",
-    held_out: Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of the text kept for evaluation.")] = 0.05,
+    held_out: Annotated[
+        float, typer.Option(callback=within(0.0, 0.9), help="Share of the text kept for evaluation, from 0 to 0.9.")
+    ] = 0.05,
     shard_tokens: Annotated[int, typer.Option(min=1, help="The most tokens in one file.")] = 100_000_000,
     batch: Annotated[int, typer.Option(min=1, help="Sequences of a step, to say how many steps there are.")] = 64,
     context: Annotated[int, typer.Option(min=1, help="Tokens of a sequence, likewise.")] = 256,

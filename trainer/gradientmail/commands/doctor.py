@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,27 +12,21 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from gradientmail.commands.options import (
+    Addressing,
+    Checksums,
+    EndpointURL,
+    Region,
+    WithAddressing,
+    WithChecksums,
+    s3_of,
+)
 from gradientmail.exits import Exit
-from gradientmail.mailbox import S3Options, Store
+from gradientmail.mailbox import Store
 from gradientmail.mailbox.probe import Check, Report, examine
 from gradientmail.stores import open_url
 
 STYLES = {"passed": "green", "failed": "bold red", "denied": "bold red", "warning": "yellow", "skipped": "dim"}
-
-
-class Checksums(StrEnum):
-    """When the client adds checksums to requests."""
-
-    WHEN_SUPPORTED = "when_supported"
-    WHEN_REQUIRED = "when_required"
-
-
-class Addressing(StrEnum):
-    """Where the bucket's name stands in the request."""
-
-    AUTO = "auto"
-    PATH = "path"
-    VIRTUAL = "virtual"
 
 
 def register(app: typer.Typer) -> None:
@@ -43,14 +36,10 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="s3://BUCKET/PREFIX or file:///FOLDER")],
-    endpoint_url: Annotated[str | None, typer.Option(help="The S3 service, if it is not AWS.")] = None,
-    region: Annotated[str | None, typer.Option(help="The bucket's region.")] = None,
-    checksums: Annotated[
-        Checksums, typer.Option(help="`when_required` suits stores that reject newer checksums.")
-    ] = Checksums.WHEN_SUPPORTED,
-    addressing: Annotated[
-        Addressing, typer.Option(help="Bucket's name in the path or in the host name.")
-    ] = Addressing.AUTO,
+    endpoint_url: EndpointURL = None,
+    region: Region = None,
+    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
+    addressing: WithAddressing = Addressing.AUTO,
     keys: Annotated[int, typer.Option(min=1, help="How many keys are raced for.")] = 32,
     racers: Annotated[int, typer.Option(min=2, help="How many writers race for each key.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -60,11 +49,10 @@ def doctor(
     Works under a scratch prefix and removes it afterwards. Credentials come from the environment, as for every S3
     client. Exit codes: 0 suitable; 2 wrong URL, credentials, bucket or permission; 3 no answer; 4 unsuitable.
     """
-    options = S3Options(
-        endpoint_url=endpoint_url, region=region, checksums=checksums.value, addressing_style=addressing.value
-    )
     try:
-        report = _examined(open_url(url, options), keys, racers, quiet=as_json)
+        report = _examined(
+            open_url(url, s3_of(endpoint_url, region, checksums, addressing)), keys, racers, quiet=as_json
+        )
     except KeyboardInterrupt:
         print("gradientmail: interrupted; what the doctor wrote has been removed", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED) from None

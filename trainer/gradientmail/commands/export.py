@@ -11,6 +11,15 @@ from typing import Annotated
 
 import typer
 
+from gradientmail.commands.options import (
+    Addressing,
+    Checksums,
+    EndpointURL,
+    Region,
+    WithAddressing,
+    WithChecksums,
+    s3_of,
+)
 from gradientmail.exits import UserError
 from gradientmail.report.opening import open_run
 
@@ -23,17 +32,22 @@ def register(app: typer.Typer) -> None:
 def export(
     run: Annotated[str, typer.Argument(metavar="URL|FOLDER", help="A run's folder, or the URL of its mailbox.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the model, FILE.safetensors.")],
-    endpoint_url: Annotated[str | None, typer.Option(help="Endpoint of an S3-compatible store.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region of the bucket.")] = None,
+    endpoint_url: EndpointURL = None,
+    region: Region = None,
+    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
+    addressing: WithAddressing = Addressing.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a run's model to a file: the final one, or while the run goes on the newest versions put together.
 
     A model put together has the exchanged parameters alone; buffers and frozen parameters are in the final one.
     """
-    from gradientmail.exchange.assembling import metadata_of, newest_model
+    from gradientmail.exchange.assembling import NoExchange, metadata_of, newest_model
 
-    data, final = newest_model(open_run(run, endpoint_url=endpoint_url, region=region))
+    try:
+        data, final = newest_model(open_run(run, s3_of(endpoint_url, region, checksums, addressing)))
+    except NoExchange as error:
+        raise NoExchange(f"{run!r}: {error}") from None
     _write(file, data)
     told = metadata_of(data)
     if as_json:

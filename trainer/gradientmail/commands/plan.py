@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gradientmail.commands.options import MOST
 from gradientmail.exits import UserError
 from gradientmail.manifest import load_manifest
 from gradientmail.prediction import S3_PRICES, S3_PRICES_AS_OF, VERBS, Prediction, predict
@@ -21,6 +22,7 @@ from gradientmail.report.words import duration
 from gradientmail.run import Spec
 
 MOST_NODES_SHOWN = 40
+LONGEST_STEP_SECONDS = 86400.0
 
 
 def register(app: typer.Typer) -> None:
@@ -45,8 +47,8 @@ def plan(
 ) -> None:
     """Predict a run's units, requests, cost and end from its manifest. Nothing is run, and no store is asked."""
     spec = load_manifest(file).spec
-    if step_seconds is not None and step_seconds <= 0:
-        raise UserError(f"--step-seconds is {step_seconds:g}: it must be above 0")
+    if step_seconds is not None and not 0 < step_seconds <= LONGEST_STEP_SECONDS:
+        raise UserError(f"--step-seconds is {step_seconds:g}: it must be above 0, and {LONGEST_STEP_SECONDS:g} at most")
     prediction = predict(
         spec,
         pool_speeds(spec, speeds),
@@ -90,9 +92,9 @@ def _number(name: str, text: str, option: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e12:
-        raise UserError(f"{option} gives {name} {text!r}: expected a number, as in {name}=2")
+        raise UserError(f"{option} gives {name} {text!r}: expected a number, as in {name}=2") from None
+    if not 0 <= value <= MOST:
+        raise UserError(f"{option} gives {name} {value:g}: expected a number from 0 to {MOST:g}")
     return value
 
 

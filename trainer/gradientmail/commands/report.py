@@ -11,10 +11,21 @@ import typer
 from rich.progress import Progress
 
 from gradientmail.bulk import Seen
+from gradientmail.commands.options import (
+    Addressing,
+    Checksums,
+    EndpointURL,
+    Region,
+    SilentAfter,
+    WithAddressing,
+    WithChecksums,
+    s3_of,
+)
 from gradientmail.local.machine import usable_cores
 from gradientmail.plain_json import dumps
 from gradientmail.report.opening import own_folder, read_named
 from gradientmail.report.page import View
+from gradientmail.report.picture import check_can_draw
 from gradientmail.report.table import console, report_text
 from gradientmail.report.writing import Files, write
 from gradientmail.runstate import SILENT_AFTER_SECONDS
@@ -41,11 +52,11 @@ def report(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as SVG.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as PNG.")] = None,
     picture: Annotated[bool, typer.Option(help="Draw the timeline into the folder.")] = True,
-    silent_after: Annotated[
-        float, typer.Option(min=0.0, help="Seconds without a heartbeat after which a node is taken for dead.")
-    ] = SILENT_AFTER_SECONDS,
-    endpoint_url: Annotated[str | None, typer.Option(help="Endpoint of an S3-compatible store.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region of the bucket.")] = None,
+    silent_after: SilentAfter = SILENT_AFTER_SECONDS,
+    endpoint_url: EndpointURL = None,
+    region: Region = None,
+    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
+    addressing: WithAddressing = Addressing.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
     """Say who trained what when: a table, report.json, report.html, and the timeline as a picture.
@@ -53,18 +64,22 @@ def report(
     Reads the mailbox of a finished or a running run and nothing else: a listing of its claims and receipts, and every
     receipt, 16 at a time; if there are 20,000 or more, 16 at a time for each core.
     """
+    named = Files(html=html, svg=svg, png=png)
+    into_folder = Files.of_folder(out or own_folder(run) or Path(), picture=picture)
+    also_folder = out is not None or not named.paths
+    if named.pictures or (also_folder and into_folder.pictures):
+        check_can_draw()
+    s3 = s3_of(endpoint_url, region, checksums, addressing)
     with _reading() as seen:
-        state = read_named(run, endpoint_url=endpoint_url, region=region, processes=usable_cores(), seen=seen)
+        state = read_named(run, s3, processes=usable_cores(), seen=seen)
     view = View.of(state, silent_after=silent_after)
     if as_json:
         typer.echo(dumps(view.figures.to_dict(), indent=2))
     else:
         console().print(report_text(view.figures))
-    named = Files(html=html, svg=svg, png=png)
     written = write(view, named, "give another file")
-    if out or not named.paths:
-        folder = Files.of_folder(out or own_folder(run) or Path(), picture=picture)
-        written += write(view, folder, "give another folder with --out")
+    if also_folder:
+        written += write(view, into_folder, "give another folder with --out")
     for path in written:
         typer.echo(f"wrote {path}", err=True)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from gradientmail.cli import explained
+from gradientmail.commands.options import within
 from gradientmail.exits import INSTALL_TORCH, Exit, UserError
 from gradientmail.manifest import load_manifest
 from gradientmail.progress import NodeProgress
@@ -62,7 +63,11 @@ def train(
     ] = None,
     grace_seconds: Annotated[
         float,
-        typer.Option(envvar="GRADIENTMAIL_GRACE_SECONDS", min=0.0, help="Leave at most this long after a signal."),
+        typer.Option(
+            envvar="GRADIENTMAIL_GRACE_SECONDS",
+            callback=within(0.0),
+            help="Leave at most this long after a signal, from 0.",
+        ),
     ] = 25.0,
     join: Annotated[
         bool,
@@ -72,8 +77,8 @@ def train(
         float | None,
         typer.Option(
             envvar="GRADIENTMAIL_SLOWDOWN",
-            min=1.0,
-            help="Train this many times slower, for trials; left out, as the manifest's simulatedSpeed says.",
+            callback=within(1.0),
+            help="Train this many times slower, from 1, for trials; left out, as the manifest's simulatedSpeed says.",
         ),
     ] = None,
     namespace: Annotated[

@@ -162,7 +162,9 @@ def read_founding(mailbox: Mailbox) -> Founding:
     """Return what the run's first node set. Raises NoExchange if there is none, or it is damaged."""
     data = mailbox.get(RUN)
     if data is None:
-        raise NoExchange(f"there is no {RUN} in this mailbox: give the URL of a run that trains with the exchange")
+        raise NoExchange(
+            f"the mailbox holds no {RUN}: give the folder or the URL of a run that trains with the exchange"
+        )
     try:
         return Founding.from_json(RUN, data)
     except RecordRefused as why:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
+from shutil import rmtree
 
 from pydantic import ValidationError
 
@@ -29,6 +30,8 @@ class Place:
     mailbox: str
     """URL of the run's own prefix."""
     box: Store
+    made: bool
+    """Whether the folder was made for this run."""
 
     @property
     def nodes(self) -> Path:
@@ -81,7 +84,7 @@ def prepare(
     token = secrets.token_hex(3)
     for folder in [out] if out else _names(Path("runs") / manifest.metadata.name, stamp(moment)):
         url = mailbox_url(manifest, folder=folder, asked=asked, join=join, moment=moment, token=token)
-        place = Place(folder, url, open_url(url, s3_options(spec)))
+        place = Place(folder, url, open_url(url, s3_options(spec)), made=not folder.exists())
         check_free(place.box, url, join=join)
         with written_to(folder, "give another folder with --out"):
             if _made(folder, afresh=out is None):
@@ -99,11 +102,13 @@ def _fill(place: Place, source: bytes, spec: MailboxSpec | None) -> None:
         (place.folder / MAILBOX_NOTE).unlink(missing_ok=True)  # that of a run before, which kept its mailbox elsewhere
 
 
-def withdraw(box: Store, learners: Iterable[str]) -> None:
+def withdraw(place: Place, learners: Iterable[str]) -> None:
     """Remove what a run in which nothing was claimed has left, so that its corrected manifest may use the place.
 
-    What others have written stays, and with it the manifest. A store that fails leaves things as they are.
+    What others have written stays, and with it the manifest and the folder; so does a folder that was there before.
+    A store that fails leaves things as they are.
     """
+    box = place.box
     with suppress(MailboxError):
         if next(iter(box.list(UNITS)), None) is not None:
             return
@@ -111,6 +116,8 @@ def withdraw(box: Store, learners: Iterable[str]) -> None:
         box.delete([*beats, *map(left_key, learners)])
         if list(islice(box.list(), 2)) == [RUN]:
             box.delete([RUN])
+        if place.made and next(iter(box.list()), None) is None:
+            rmtree(place.folder, ignore_errors=True)
 
 
 def _with_url(spec: MailboxSpec | None, asked: str) -> MailboxSpec:

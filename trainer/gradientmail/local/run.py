@@ -139,7 +139,7 @@ def run_here(
     mistake = hopeless(watch.ends, watch.view.consumed)
     if mistake and stops.first is None:
         if not options.join:
-            withdraw(place.box, [plan.learner for plan in plans])
+            withdraw(place, [plan.learner for plan in plans])
         raise UserError(mistake.message)
     return _summary(stage, watch, stops, picture=options.picture)
 
@@ -227,7 +227,8 @@ class Watch:
         end = end_of(self.view.nodes[plan.node], code, plan.termination_message)
         self._ends[plan.node] = end
         self.view = self.view.ended(plan.node, end.word)
-        if end.failed and code != Exit.CONFIGURATION and len(self._ends) < len(self._plans):
+        goes_on = self._leave_by is None and len(self._ends) < len(self._plans)
+        if goes_on and end.failed and code != Exit.CONFIGURATION:
             self._say(f"{plan.node} has ended, the others go on: {end.message}")
 
     def _say(self, text: str) -> None:

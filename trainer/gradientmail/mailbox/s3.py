@@ -209,9 +209,12 @@ class S3Store(Store):
 
     def _new_client(self) -> S3Client:
         try:
-            return connect(self.options)
+            client = connect(self.options)
         except (ValueError, *ClientFailure) as error:  # ValueError: a malformed endpoint or region
             raise explained(error, self._place, "open") from error
+        # The environment or a profile may name another service than the options do.
+        self._place = self._place.reached_at(client.meta.endpoint_url)
+        return client
 
 
 def connect(options: S3Options) -> S3Client:

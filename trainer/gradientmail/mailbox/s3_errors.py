@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from botocore import exceptions as boto
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,6 +18,8 @@ from gradientmail.mailbox.errors import (
     MailboxUnsuitable,
 )
 
+AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
+
 
 class Place(NamedTuple):
     """Where requests go, as users know it."""
@@ -27,6 +30,11 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"bucket {self.bucket!r} at {self.endpoint}"
+
+    def reached_at(self, url: str) -> Place:
+        """Return the place whose client sends its requests to `url`."""
+        host = urlsplit(url).hostname or ""
+        return self if host.endswith(AWS_HOSTS) else self._replace(endpoint_url=url)
 
     @property
     def endpoint(self) -> str:
@@ -194,4 +202,6 @@ def _message(error: ClientError) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    """Return what the error says first; the line after it too, where the first one only announces that."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1]).rstrip(".")

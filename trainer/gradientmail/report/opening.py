@@ -20,14 +20,15 @@ MAILBOX_NOTE = "mailbox.yaml"
 """Where that mailbox is instead, if the run used another store: a `spec.mailbox` whose url is the run's prefix."""
 
 
-def open_run(target: str, *, endpoint_url: str | None = None, region: str | None = None) -> Store:
+def open_run(target: str, s3: S3Options | None = None) -> Store:
     """Open the mailbox at a URL, in a run's folder, or in a mailbox folder. Makes no request.
 
+    `s3` says how to reach the store at a URL; what a run's folder has noted of its own comes first.
     Raises UserError if there is no such folder or the URL is not understood.
     """
     if "://" in target or target.startswith("memory:"):
         _check_folder(target)
-        return open_url(target, S3Options(endpoint_url=endpoint_url, region=region))
+        return open_url(target, s3 or S3Options())
     folder = Path(target)
     if not folder.is_dir():
         raise UserError(f"there is no folder {target!r}: give a run's folder, its mailbox folder, or a mailbox URL")
@@ -39,15 +40,14 @@ def open_run(target: str, *, endpoint_url: str | None = None, region: str | None
 
 def read_named(
     target: str,
+    s3: S3Options | None = None,
     *,
     most_receipts: int | None = None,
-    endpoint_url: str | None = None,
-    region: str | None = None,
     processes: int = 1,
     seen: Seen = unseen,
 ) -> RunState:
     """Read the run that a person names, as `read_run` does. Raises UserError, naming the target, too."""
-    box = open_run(target, endpoint_url=endpoint_url, region=region)
+    box = open_run(target, s3)
     try:
         return read_run(box, most_receipts=most_receipts, processes=processes, seen=seen)
     except NotARun as error:

@@ -75,17 +75,22 @@ class _Scale:
         return pixels / self.pixels * self.end
 
 
+def check_can_draw() -> None:
+    """Raise PictureNotPossible if matplotlib is missing."""
+    if find_spec("matplotlib") is None:
+        raise PictureNotPossible(
+            "the picture needs matplotlib, which is not installed: give --no-picture, "
+            "or run `pip install './trainer[report]'` in GradientMail's repository"
+        )
+
+
 def draw(figures: RunFigures, files: Mapping[str, Path], advice: str) -> None:
     """Write the timeline into files by format, `png` or `svg`.
 
     Raises PictureNotPossible if matplotlib is missing or no unit has been trained, and UserError, which ends in
     `advice`, for a file that cannot be written.
     """
-    if find_spec("matplotlib") is None:
-        raise PictureNotPossible(
-            "the picture needs matplotlib, which is not installed: give --no-picture, "
-            "or run `pip install './trainer[report]'` in GradientMail's repository"
-        )
+    check_can_draw()
     if not figures.boxes:
         raise PictureNotPossible("no unit has been trained to its end yet, so there is no timeline to draw")
     import matplotlib as mpl
