@@ -81,13 +81,25 @@ def test_bytes_that_are_no_text_are_survived(tmp_path: Path) -> None:
     assert sum(len(text) for _, text in lines[1:]) == 100_000
 
 
-def test_asking_to_leave_is_sigterm_and_leaves_the_code_to_the_node(tmp_path: Path) -> None:
-    wait = DEAF.replace("signal.SIG_IGN", "lambda *_: exit(143)")
+@pytest.mark.parametrize(("handler", "code"), [("lambda *_: exit(0)", 0), ("signal.SIG_DFL", 143)])
+def test_asking_to_leave_is_sigterm_and_a_node_that_does_not_hear_it_has_left(
+    handler: str, code: int, tmp_path: Path
+) -> None:
+    wait = DEAF.replace("signal.SIG_IGN", handler)
     with Children([program(tmp_path, "a-0", wait)]) as children:
         assert first_line(children) == "up"
         children.ask_to_leave()
         read_all(children)
-        assert [child.code for child in children] == [143]
+        assert [child.code for child in children] == [code]
+
+
+def test_a_node_that_somebody_else_ends_by_sigterm_is_killed(tmp_path: Path) -> None:
+    with Children([program(tmp_path, "a-0", DEAF.replace("signal.SIG_IGN", "signal.SIG_DFL"))]) as children:
+        assert first_line(children) == "up"
+        (child,) = children
+        os.kill(child.pid, signal.SIGTERM)
+        read_all(children)
+        assert child.code == -signal.SIGTERM
 
 
 def test_leaving_the_block_leaves_no_process_behind(tmp_path: Path) -> None:

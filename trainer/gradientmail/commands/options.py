@@ -11,7 +11,7 @@ import typer
 from gradientmail.mailbox import S3Options
 
 MOST = 1e9
-"""Of numbers that have no other bound: as seconds, thirty years."""
+"""Of numbers that have no other bound: in seconds, thirty years."""
 
 
 class Checksums(StrEnum):

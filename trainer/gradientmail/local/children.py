@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, BinaryIO, Self
 
+from gradientmail.exits import Exit
 from gradientmail.local.plan import NodePlan
 
 MOST_LINES = 10_000
@@ -42,6 +43,7 @@ class Child:
         self.plan = plan
         self._lines = lines
         self._closing = closing
+        self._asked = False
         self._process = subprocess.Popen(  # noqa: S603 - no shell, and the program is this very Python
             plan.arguments,
             env=dict(plan.environment),
@@ -60,8 +62,12 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """Exit code, minus the signal's number if a signal ended it, None while it runs."""
-        return self._process.poll()
+        """Exit code, minus the signal's number if a signal ended it, None while it runs.
+
+        A node asked to leave may not hear signals yet, or no longer, and ends by the very signal: it has left.
+        """
+        code = self._process.poll()
+        return Exit.TERMINATED if self._asked and code == -signal.SIGTERM else code
 
     @property
     def silent(self) -> bool:
@@ -71,6 +77,7 @@ class Child:
     def ask_to_leave(self) -> None:
         """Send SIGTERM if it runs."""
         if self.code is None:
+            self._asked = True
             self._process.terminate()
 
     def kill(self) -> None:
