@@ -46,7 +46,7 @@ check: $(STAMP)  ## Formatting, lint, types and import layers
 	$(BIN)/lint-imports
 
 .PHONY: test-unit
-test-unit: $(STAMP)  ## Unit tests, module by module, about a minute
+test-unit: $(STAMP)  ## Unit tests, module by module, about two minutes
 	$(BIN)/pytest tests/unit
 
 .PHONY: test-integration
