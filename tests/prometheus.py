@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import yaml
 
 from tests.waiting import until
 
+ROOT = Path(__file__).parents[1]
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 REQUEST_SECONDS = 15.0
@@ -122,6 +124,15 @@ def prometheus_server(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def documented_job() -> dict[str, Any]:
+    """Return the job that docs/observability.md gives to those without the Prometheus operator."""
+    text = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", text, re.DOTALL)
+    job: dict[str, Any]
+    (job,) = yaml.safe_load(found)["scrape_configs"]
+    return job
 
 
 def free_port() -> int:

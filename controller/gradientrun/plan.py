@@ -223,8 +223,9 @@ def _progress_seconds(facts: Facts) -> float | None:
     if live:
         every = max(PROGRESS_SECONDS, live / NODES_ASKED_PER_SECOND)
         counted = facts.observed.counted
-        fresh = counted is not None and is_recent(counted, facts.now, timedelta(seconds=every))
-        return every - (facts.now - counted).total_seconds() if counted and fresh else every
+        if counted is not None and is_recent(counted, facts.now, timedelta(seconds=every)):
+            return every - (facts.now - counted).total_seconds()
+        return every
     idle = facts.run.suspended or (facts.run.queue and all(job.suspended for job in facts.jobs))
     return None if idle else PENDING_SECONDS
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import yaml
-
 from tests.cluster.harness.api import PODS, Api, Object, Unreachable
 from tests.cluster.harness.controller import NAMESPACE as SYSTEM
 from tests.cluster.harness.controller import Controller
@@ -27,7 +25,7 @@ from tests.cluster.harness.site import Site
 from tests.cluster.harness.tool import ROOT
 from tests.cluster.harness.waiting import until
 from tests.dashboards import FLEET, RUN, Query, queries, query
-from tests.prometheus import Prometheus, prometheus_server
+from tests.prometheus import Prometheus, documented_job, prometheus_server
 from tests.promtool import Promtool
 
 START_SECONDS = 30.0
@@ -80,7 +78,7 @@ def _prometheus(cluster: Site, promtool: Promtool, folder: Path, namespace: str)
     """Run Prometheus with the documented job. Debian's knows no Kubernetes, so the pods are found for it."""
     found = folder / "pods.json"
     with _api_server(cluster) as address, _discovery(cluster.api, [namespace, SYSTEM], found):
-        job = _documented_job(address, found)
+        job = _proxied_job(address, found)
         rules = ROOT / "charts" / "gradientmail" / "files" / "rules.yaml"
         with prometheus_server(promtool.program.with_name("prometheus"), folder, [job], [rules]) as prometheus:
             yield prometheus
@@ -145,14 +143,12 @@ def _target(pod: Object) -> Object:
     return {"targets": [status["podIP"]], "labels": {**labels, **annotations}}
 
 
-def _documented_job(address: str, pods: Path) -> Object:
+def _proxied_job(address: str, pods: Path) -> Object:
     """Return the job of the documentation, each second, with every request by way of the API server.
 
     So it works from a machine that reaches no pod. Which pods, ports, paths and labels there are is the document's.
     """
-    document = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", document, re.DOTALL)
-    (job,) = yaml.safe_load(text)["scrape_configs"]
+    job = documented_job()
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
     port = "__meta_kubernetes_pod_annotation_prometheus_io_port"
     proxied = {

@@ -120,7 +120,7 @@ class Folder:
         return sum(path.name >= FIRST_AT_THE_GATE for path in self._claims(node))
 
     def both_hold(self) -> bool:
-        """Whether either node has a unit that waits at the gate, and so takes part."""
+        """Whether each node has a unit that waits at the gate, and so takes part."""
         return self.held_by("a-0") > 0 and self.held_by("b-0") > 0
 
     def claimed_by(self, node: str) -> int:

@@ -104,9 +104,13 @@ class Running:
         """Wait for something while the node goes on."""
         return until(ask, what, BOUND_SECONDS, meanwhile=self._goes_on)
 
-    def has_claimed(self) -> bool:
-        """Whether it owns a unit."""
-        return self.node.account.queue().claimed > 0
+    def wait_claim(self) -> None:
+        """Wait until it owns a unit."""
+        self.wait(lambda: self.node.account.queue().claimed, "a claim")
+
+    def wait_versions(self, least: int) -> None:
+        """Wait until it holds so new a version of each fragment."""
+        self.wait(lambda: self.versions() >= least, f"version {least} of each fragment")
 
     def versions(self) -> int:
         """Return the lowest version of a fragment that it holds; 0 before it takes part in the exchange."""
@@ -147,7 +151,7 @@ def all_of(
     if gate:
         with opening(gate):
             for node in nodes:
-                node.wait(node.has_claimed, "a claim")
+                node.wait_claim()
     return box, [node.end() for node in nodes]
 
 
@@ -244,7 +248,7 @@ def test_a_late_node_starts_from_what_the_run_has_learned(tmp_path: Path) -> Non
     manifest = run(steps=300, args={"gate": str(gate)})
     first = Running(box, manifest, "a")
     with opening(gate):
-        first.wait(lambda: first.versions() >= 3, "three versions")
+        first.wait_versions(3)
         untrained = first.node.account.held_out_loss
         second = Running(box, manifest, "b")
         started = second.wait(lambda: second.node.account.held_out_loss, "the second node's begin")
@@ -333,7 +337,7 @@ def test_training_goes_on_while_the_exchange_gets_no_answer_and_nothing_is_lost_
     manifest = run(steps=400)
     nodes = [Running(box, manifest, name) for name in ("a", "b")]
     for node in nodes:
-        node.wait(partial(_holds_two, node), "two versions")
+        node.wait_versions(2)
     box.away = "exchange/"
     before = {node.name: node.node.account.batches for node in nodes}
 
@@ -348,16 +352,13 @@ def test_training_goes_on_while_the_exchange_gets_no_answer_and_nothing_is_lost_
     assert int(metadata_of(box.get(FINAL) or b"")["steps"]) == 1600
 
 
-def _holds_two(node: Running) -> bool:
-    return node.versions() >= 2
-
-
 def test_a_node_that_is_asked_to_leave_has_its_steps_merged_and_the_rest_goes_on() -> None:
     box = MemoryStore()
     manifest = run(steps=400)
     one, other = (Running(box, manifest, name) for name in ("a", "b"))
     # Versions may be the other's work alone.
-    one.wait(lambda: one.versions() >= 2 and one.node.account.batches >= 2, "two versions")
+    one.wait_versions(2)
+    one.wait(lambda: one.node.account.batches >= 2, "two batches")
     one.stop()
     one.thread.join(BOUND_SECONDS)
     word = NodeProgress.from_json(box.get(left_key("a-0-x")) or b"")

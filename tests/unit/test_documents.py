@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 
 from gradientmail.cli import COMMANDS, application
 from gradientmail.exits import Exit
@@ -20,6 +19,7 @@ from gradientmail.mailbox import MailboxUnavailable
 from gradientmail.manifest import parse_manifest
 from gradientmail.metrics import METRICS as TRAINER_METRICS
 from gradientrun.metrics import METRICS as CONTROLLER_METRICS
+from tests.prometheus import documented_job
 
 ROOT = Path(__file__).parents[2]
 METRICS = (*TRAINER_METRICS, *CONTROLLER_METRICS)
@@ -143,9 +143,6 @@ def test_every_target_of_make_is_described() -> None:
     ("address", "scraped"), [("10.1.2.3", "10.1.2.3:9400"), ("fd00::1:2", "[fd00::1:2]:9400"), ("::1", "[::1]:9400")]
 )
 def test_the_documented_job_scrapes_pods_of_both_address_families(address: str, scraped: str) -> None:
-    text = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", text, re.DOTALL)
-    (job,) = yaml.safe_load(found)["scrape_configs"]
-    rules = [rule for rule in job["relabel_configs"] if rule.get("target_label") == "__address__"]
+    rules = [rule for rule in documented_job()["relabel_configs"] if rule.get("target_label") == "__address__"]
     matches = [(re.fullmatch(rule["regex"], f"{address};9400"), rule["replacement"]) for rule in rules]
     assert [match.expand(re.sub(r"\$(\d)", r"\\\1", form)) for match, form in matches if match] == [scraped]

@@ -12,15 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from gradientmail.commands.options import (
-    Addressing,
-    Checksums,
-    EndpointURL,
-    Region,
-    WithAddressing,
-    WithChecksums,
-    s3_of,
-)
+from gradientmail.commands import options
 from gradientmail.exits import Exit
 from gradientmail.mailbox import Store
 from gradientmail.mailbox.probe import Check, Report, examine
@@ -36,10 +28,10 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="s3://BUCKET/PREFIX or file:///FOLDER")],
-    endpoint_url: EndpointURL = None,
-    region: Region = None,
-    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
-    addressing: WithAddressing = Addressing.AUTO,
+    endpoint_url: options.EndpointURL = None,
+    region: options.Region = None,
+    checksums: options.WithChecksums = options.Checksums.WHEN_SUPPORTED,
+    addressing: options.WithAddressing = options.Addressing.AUTO,
     keys: Annotated[int, typer.Option(min=1, help="How many keys are raced for.")] = 32,
     racers: Annotated[int, typer.Option(min=2, help="How many writers race for each key.")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
@@ -49,10 +41,9 @@ def doctor(
     Works under a scratch prefix and removes it afterwards. Credentials come from the environment, as for every S3
     client. Exit codes: 0 suitable; 2 wrong URL, credentials, bucket or permission; 3 no answer; 4 unsuitable.
     """
+    s3 = options.s3_of(endpoint_url, region, checksums, addressing)
     try:
-        report = _examined(
-            open_url(url, s3_of(endpoint_url, region, checksums, addressing)), keys, racers, quiet=as_json
-        )
+        report = _examined(open_url(url, s3), keys, racers, quiet=as_json)
     except KeyboardInterrupt:
         print("gradientmail: interrupted; what the doctor wrote has been removed", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED) from None

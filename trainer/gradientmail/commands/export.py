@@ -11,15 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gradientmail.commands.options import (
-    Addressing,
-    Checksums,
-    EndpointURL,
-    Region,
-    WithAddressing,
-    WithChecksums,
-    s3_of,
-)
+from gradientmail.commands import options
 from gradientmail.exits import UserError
 from gradientmail.report.opening import open_run
 
@@ -32,10 +24,10 @@ def register(app: typer.Typer) -> None:
 def export(
     run: Annotated[str, typer.Argument(metavar="URL|FOLDER", help="A run's folder, or the URL of its mailbox.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the model, FILE.safetensors.")],
-    endpoint_url: EndpointURL = None,
-    region: Region = None,
-    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
-    addressing: WithAddressing = Addressing.AUTO,
+    endpoint_url: options.EndpointURL = None,
+    region: options.Region = None,
+    checksums: options.WithChecksums = options.Checksums.WHEN_SUPPORTED,
+    addressing: options.WithAddressing = options.Addressing.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write a run's model to a file: the final one, or while the run goes on the newest versions put together.
@@ -45,7 +37,7 @@ def export(
     from gradientmail.exchange.assembling import NoExchange, metadata_of, newest_model
 
     try:
-        data, final = newest_model(open_run(run, s3_of(endpoint_url, region, checksums, addressing)))
+        data, final = newest_model(open_run(run, options.s3_of(endpoint_url, region, checksums, addressing)))
     except NoExchange as error:
         raise NoExchange(f"{run!r}: {error}") from None
     _write(file, data)

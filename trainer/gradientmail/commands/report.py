@@ -11,16 +11,7 @@ import typer
 from rich.progress import Progress
 
 from gradientmail.bulk import Seen
-from gradientmail.commands.options import (
-    Addressing,
-    Checksums,
-    EndpointURL,
-    Region,
-    SilentAfter,
-    WithAddressing,
-    WithChecksums,
-    s3_of,
-)
+from gradientmail.commands import options
 from gradientmail.local.machine import usable_cores
 from gradientmail.plain_json import dumps
 from gradientmail.report.opening import own_folder, read_named
@@ -52,11 +43,11 @@ def report(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as SVG.")] = None,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline as PNG.")] = None,
     picture: Annotated[bool, typer.Option(help="Draw the timeline into the folder.")] = True,
-    silent_after: SilentAfter = SILENT_AFTER_SECONDS,
-    endpoint_url: EndpointURL = None,
-    region: Region = None,
-    checksums: WithChecksums = Checksums.WHEN_SUPPORTED,
-    addressing: WithAddressing = Addressing.AUTO,
+    silent_after: options.SilentAfter = SILENT_AFTER_SECONDS,
+    endpoint_url: options.EndpointURL = None,
+    region: options.Region = None,
+    checksums: options.WithChecksums = options.Checksums.WHEN_SUPPORTED,
+    addressing: options.WithAddressing = options.Addressing.AUTO,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
     """Say who trained what when: a table, report.json, report.html, and the timeline as a picture.
@@ -65,11 +56,13 @@ def report(
     receipt, 16 at a time; if there are 20,000 or more, 16 at a time for each core.
     """
     named = Files(html=html, svg=svg, png=png)
-    into_folder = Files.of_folder(out or own_folder(run) or Path(), picture=picture)
-    also_folder = out is not None or not named.paths
-    if named.pictures or (also_folder and into_folder.pictures):
+    wanted = [(named, "give another file")]
+    if out or not named.paths:
+        folder = Files.of_folder(out or own_folder(run) or Path(), picture=picture)
+        wanted.append((folder, "give another folder with --out"))
+    if any(files.pictures for files, _ in wanted):
         check_can_draw()
-    s3 = s3_of(endpoint_url, region, checksums, addressing)
+    s3 = options.s3_of(endpoint_url, region, checksums, addressing)
     with _reading() as seen:
         state = read_named(run, s3, processes=usable_cores(), seen=seen)
     view = View.of(state, silent_after=silent_after)
@@ -77,9 +70,7 @@ def report(
         typer.echo(dumps(view.figures.to_dict(), indent=2))
     else:
         console().print(report_text(view.figures))
-    written = write(view, named, "give another file")
-    if also_folder:
-        written += write(view, into_folder, "give another folder with --out")
+    written = [path for files, advice in wanted for path in write(view, files, advice)]
     for path in written:
         typer.echo(f"wrote {path}", err=True)
 
